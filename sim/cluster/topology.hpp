@@ -1,0 +1,111 @@
+// The cluster as a directed graph: GPUs, switches, NICs; edges with bandwidth per direction, latency
+// and a count of parallel links. Read from a JSON file of topologies/ or made by a generator, cut to
+// the GPUs a job uses. Boost.Graph stays behind this header.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/cluster/device.hpp"
+#include "sim/core/json_reader.hpp"
+#include "sim/core/units.hpp"
+
+namespace headway {
+
+enum class NodeKind : std::uint8_t {
+  kGpu, kNvSwitch, kPcieSwitch, kCpu, kNic, kLeaf, kSpine, kCore
+};
+std::string_view name(NodeKind kind);
+
+using VertexId = int;
+using LinkId = int;
+
+struct Vertex {
+  NodeKind kind = NodeKind::kGpu;
+  std::string name;  // "node3/gpu5"
+  int node = -1;     // server; -1 for network switches
+  int domain = -1;   // NVLink domain of a GPU
+};
+
+struct TopologyLink {
+  VertexId from = 0, to = 0;
+  std::string kind;     // as in "links" of a topology: "nvlink", "pcie", "nic", "leaf-spine"
+  Bandwidth bandwidth;  // of all `count` parallel links together, in this direction
+  Time latency;
+  int count = 1;
+};
+
+// Where the members of a process group sit, as collective costs need it.
+struct GroupPlacement {
+  int ranks = 1;
+  int nodes = 1;                 // servers (NVLink domains where those are larger)
+  int ranks_per_node = 1;        // the most on one
+  int neighbours_sharing_nic = 1;  // ranks of one node, of any group, that share a NIC with a member
+};
+
+class Topology {
+ public:
+  Topology(const Topology&);
+  Topology(Topology&&) noexcept;
+  Topology& operator=(Topology) noexcept;
+  ~Topology();
+
+  const std::string& name() const;
+  const std::string& source() const;       // where its figures come from
+  const std::string& default_profile() const;
+  const std::vector<std::string>& profiles() const;
+  int gpus() const;
+  int nodes() const;
+  int gpus_per_node() const;               // of one server
+  int gpus_per_domain() const;             // of one NVLink domain (= server but for NVL72)
+  int nics_per_node() const;
+  Bandwidth nic_bandwidth() const;         // one NIC, one direction
+  Bandwidth nvlink_bandwidth() const;      // one GPU into its switch or to all its peers
+  bool has_nvswitch() const;
+  std::string cpu_vendor() const;          // "intel", "amd", "arm": NCCL's tuning asks
+  std::optional<double> watts_per_node() const;
+  std::optional<double> dollars_per_gpu_hour() const;
+
+  const std::vector<Vertex>& vertices() const;
+  const std::vector<TopologyLink>& links() const;
+  VertexId gpu(int rank) const;            // rank r sits on GPU r, in node order
+  int node_of(int rank) const;
+  // Links of the route between two GPUs, in order: NVLink inside a domain, else through the NIC of
+  // the sender's rail. The same for equal inputs (routing.cpp says how it chooses).
+  std::vector<LinkId> route(int from_rank, int to_rank) const;
+  // The NIC vertex that GPU `rank` uses; nothing inside a single server without NICs.
+  std::optional<VertexId> nic_of(int rank) const;
+  GroupPlacement placement(const std::vector<int>& ranks) const;
+
+  std::string dot() const;                 // Graphviz text
+
+ private:
+  friend class TopologyBuilder;
+  struct Graph;
+  explicit Topology(std::unique_ptr<Graph> graph);
+  std::unique_ptr<Graph> graph_;
+};
+
+// A topology file cut (or grown) to `gpus`, with the overrides of a job's `cluster.links`.
+struct LinkOverride {
+  std::string kind;  // "nic"
+  std::optional<Bandwidth> bandwidth;
+  std::optional<Time> latency;
+  std::string pointer;  // for messages
+};
+// `name` is a preset or a path. Problems: unknown preset, unreadable file, more GPUs than it can have,
+// a part of a node (allowed below one node only), unknown link kind.
+std::optional<Topology> read_topology(const std::string& name, int gpus,
+                                      const std::vector<LinkOverride>& overrides,
+                                      const JsonNode& place, Problems& problems);
+
+struct TopologyName {
+  std::string name, summary, source;
+  std::vector<std::string> profiles;  // the default first
+  int gpus_per_node = 0;
+};
+std::vector<TopologyName> topology_presets();
+
+}  // namespace headway

@@ -1,0 +1,16 @@
+// Whole files, in and out. A file is written under a temporary name beside its target and renamed,
+// so a reader never sees half of it and a failure leaves the old one.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace headway {
+
+// Throws InvalidInput naming the path and the system's reason.
+std::string read_file(const std::string& path);
+
+// Throws MachineFailure naming the path and the system's reason; the target is then untouched.
+void write_file(const std::string& path, std::string_view content);
+
+}  // namespace headway

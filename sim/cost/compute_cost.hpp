@@ -1,0 +1,38 @@
+// What an operation costs on a device: measured neighbours first, the fitted model between and beyond
+// them, always graded. Memory-bound kernels are priced by the bytes they move.
+#pragma once
+
+#include "sim/cost/evidence.hpp"
+#include "sim/cost/profile.hpp"
+#include "sim/model/operation.hpp"
+
+namespace headway {
+
+class ComputeCost {
+ public:
+  ComputeCost(const Profile& profile);
+  ~ComputeCost();
+  ComputeCost(const ComputeCost&) = delete;
+  ComputeCost& operator=(const ComputeCost&) = delete;
+
+  // REQUIRES: not a Collective nor HostWork. Throws InvalidInput where the profile lacks what the
+  // operation needs, naming it. Safe to call from several threads.
+  Price price(const Operation& operation) const;
+  Price price(const Gemm& gemm) const;
+  Price price(const Attention& attention) const;
+  Price price(const Kernel& kernel) const;
+
+  // Kernels the framework launches for the operation (eager variants launch several).
+  int launches(const Operation& operation) const;
+
+ private:
+  struct Tables;
+  const Profile& profile_;
+  std::unique_ptr<Tables> tables_;
+};
+
+// Bytes that a memory-bound kernel reads and writes, by its operands; the eager variant's extra passes
+// included. The definition of every kernel's cost, and a row in the table of docs.
+Bytes bytes_moved(const Kernel& kernel);
+
+}  // namespace headway

@@ -1,0 +1,38 @@
+// How sure a price is. Every price carries its grade and a relative band; sums keep the share of each
+// grade, so the final number says what it rests on.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "sim/core/units.hpp"
+
+namespace headway {
+
+// Ordered from surest to least sure; a price built of several takes the least sure one's grade.
+enum class Grade : std::uint8_t { kMeasured, kFitted, kExtrapolated, kAnchored };
+inline constexpr int kGrades = 4;
+std::string_view name(Grade grade);  // "measured"
+
+struct Price {
+  Time time;
+  Grade grade = Grade::kMeasured;
+  double band = 0;  // relative half-width at 90 %: true time within time x (1 +- band)
+};
+
+// Time by grade, and the band of the sum: errors within a grade are taken as half common, half
+// independent (a model's bias is common to its predictions).
+class Evidence {
+ public:
+  void add(const Price& price, std::int64_t times = 1);
+  void add(const Evidence& other, std::int64_t times = 1);
+  Time total() const;
+  double share(Grade grade) const;     // of total(); 0 where total is zero
+  double band() const;
+
+ private:
+  std::array<double, kGrades> seconds_{};
+  std::array<double, kGrades> weighted_band_{};  // sum of seconds x band
+};
+
+}  // namespace headway

@@ -1,0 +1,174 @@
+// The nouns that Program, cost models and kernels share: one operation of one rank, with its local
+// shape, element type and operand order. A Program names buffers for the operands; a cost model prices
+// the shape; a kernel computes it. Matrices are row-major; "rows" are tokens of the local micro-batch.
+//
+// Operand order ("reads -> writes") is part of each operation's contract; [x] is optional: it is there
+// when the operation's flag says so. An operand that is updated in place stands among the writes only
+// if it is overwritten whole, and among both if its old value matters.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <variant>
+
+#include "sim/core/units.hpp"
+#include "sim/model/precision.hpp"
+
+namespace headway {
+
+// ---------------------------------------------------------------------------------------------------
+// Matrix multiplications: y[m,n] = x[m,k] . w[n,k]^T and its two gradients. 2 m n k FLOPs, x batch.
+
+enum class GemmRole : std::uint8_t {
+  kForward,         // TN:  x[m,k], w[n,k], [bias[n]]      -> y[m,n]
+  kInputGradient,   // NN:  dy[m,n], w[n,k]                -> dx[m,k]
+  kWeightGradient,  // NT:  dy[m,n], x[m,k], [dw[n,k]]     -> dw[n,k]
+};
+
+struct Gemm {
+  GemmRole role = GemmRole::kForward;
+  std::int64_t m = 0, n = 0, k = 0;  // always of the forward GEMM: tokens, outputs, inputs
+  DataType type = DataType::kBf16;   // of the inputs
+  DataType output = DataType::kBf16;
+  bool bias = false;        // forward: the bias is added in the epilogue
+  bool accumulate = false;  // weight gradient: added into an existing dw of type `output`
+  friend bool operator==(const Gemm&, const Gemm&) = default;
+};
+
+// ---------------------------------------------------------------------------------------------------
+// Attention core: softmax(q k^T / sqrt(head_dim)) v, over packed qkv of one rank's heads.
+
+enum class AttentionKernel : std::uint8_t { kUnfused, kFlash1, kFlash2, kFlash3, kCudnn };
+
+struct Attention {
+  // forward:  qkv[tokens, (heads + 2 kv_heads) head_dim]   -> context[tokens, heads head_dim],
+  //           statistics (fused: log-sum-exp fp32[tokens, heads]; unfused: probabilities
+  //           [batch, heads, sequence_q, sequence_kv] and, with dropout, its mask and the dropped
+  //           probabilities)
+  // backward: dcontext, qkv, context, statistics...         -> dqkv
+  // tokens = batch * sequence_q, batch-major: token index = b * sequence + s.
+  bool backward = false;
+  std::int64_t batch = 0, heads = 0, kv_heads = 0;
+  std::int64_t sequence_q = 0, sequence_kv = 0;
+  std::int64_t head_dim = 0, head_dim_v = 0;
+  bool causal = true;
+  bool dropout = false;
+  AttentionKernel kernel = AttentionKernel::kFlash2;
+  DataType type = DataType::kBf16;
+  friend bool operator==(const Attention&, const Attention&) = default;
+};
+
+// ---------------------------------------------------------------------------------------------------
+// Memory-bound kernels over [rows, columns], priced by the bytes they move and their passes.
+
+enum class KernelKind : std::uint8_t {
+  kEmbeddingForward,    // tokens int64[rows], table[n, columns]        -> hidden[rows, columns]
+                        //   (vocabulary-parallel: ids outside the local shard give zero rows)
+  kEmbeddingBackward,   // tokens, dhidden, dtable                      -> dtable (accumulates)
+  kPositionForward,     // hidden, table[sequence, columns]             -> hidden (adds learned positions)
+  kPositionBackward,    // dhidden, dtable                              -> dtable (accumulates)
+  kRmsNormForward,      // x, weight[columns]                           -> y, statistics fp32[rows]
+  kRmsNormBackward,     // dy, x, weight, statistics, dweight           -> dx, dweight (accumulates)
+  kLayerNormForward,    // x, weight, bias                              -> y, statistics fp32[rows, 2]
+  kLayerNormBackward,   // dy, x, weight, statistics, dweight, dbias    -> dx, dweight, dbias
+  kRotaryForward,       // qkv (in place, `columns` = heads+kv_heads rotated head dims)  -> qkv
+  kRotaryBackward,      // dqkv                                         -> dqkv
+  kGeluForward,         // x, [bias]                                    -> y
+  kGeluBackward,        // dy, x, [bias, dbias]                         -> dx, [dbias]
+  kSwigluForward,       // x[rows, 2 columns] (gate | up)               -> y[rows, columns]
+  kSwigluBackward,      // dy, x                                        -> dx[rows, 2 columns]
+  kReluForward,         // x                                            -> y
+  kReluBackward,        // dy, x                                        -> dx
+  kBiasAdd,             // x, bias                                      -> x
+  kBiasBackward,        // dy, dbias                                    -> dbias (accumulates column sums)
+  kDropoutForward,      // x                                            -> y, mask bool[rows, columns]
+  kDropoutBackward,     // dy, mask                                     -> dx
+  kResidualAdd,         // x, residual                                  -> y
+  kBiasDropoutAddForward,   // x, bias, residual                        -> y, mask (fused)
+  kBiasDropoutAddBackward,  // dy, mask, dbias                          -> dx, dbias (fused)
+  kGradientAdd,         // a, b                                         -> a (sum of two gradient paths)
+  kGradientAccumulate,  // main gradient, gradient                      -> main gradient
+  kCrossEntropyMaximum, // logits[rows, columns]                        -> maximum fp32[rows]
+  kCrossEntropySums,    // logits, maximum, targets int64[rows]         -> predicted fp32[rows], sum of
+                        //   exponentials fp32[rows] (logits become exponentials in place)
+  kCrossEntropyLoss,    // predicted, sums, maximum                     -> loss fp32[rows]
+  kCrossEntropyBackward,// exponentials, sums, targets                  -> dlogits (scaled by loss scale)
+  kFusedCrossEntropyForward,   // logits, targets -> loss, statistics (whole vocabulary on the rank)
+  kFusedCrossEntropyBackward,  // logits, targets, statistics -> dlogits
+  kLossSum,             // loss fp32[rows], total fp64[1]               -> total (accumulates)
+  kCast,                // x                                            -> y of another type
+  kScale,               // x                                            -> x (times `scale`)
+  kZero,                //                                              -> x
+  kCopy,                // x                                            -> y
+  kSplitSequence,       // x[whole]                                     -> y[own part]
+  kSquaredNorm,         // x..., total fp64[1]                          -> total (accumulates)
+  kClip,                // total, gradient                              -> gradient (scaled if over limit)
+  kSgd,                 // master, gradient                             -> master
+  kAdam,                // master, gradient, m, v                       -> master, m, v
+  kCastParameters,      // master                                       -> parameter
+};
+
+struct Kernel {
+  KernelKind kind = KernelKind::kCopy;
+  std::int64_t rows = 0, columns = 0;  // elements = rows * columns
+  DataType type = DataType::kBf16;     // of what it reads first
+  DataType output = DataType::kBf16;
+  bool fused = true;    // one pass in one kernel; false: eager passes of the framework
+  bool bias = false;    // the optional operands of the kind
+  double scale = 1.0;   // kScale, loss scale of kCrossEntropyBackward
+  friend bool operator==(const Kernel&, const Kernel&) = default;
+};
+
+// ---------------------------------------------------------------------------------------------------
+// Communication. Sizes are in elements of `type`; `elements` is always the *whole* array: what an
+// all-reduce reduces, what an all-gather has gathered, what a reduce-scatter reads, what one rank sends
+// in an all-to-all, what a send carries. A group may be of one rank: then nothing moves.
+
+enum class CollectiveKind : std::uint8_t {
+  kAllReduce,      // x                    -> x (in place)
+  kReduceScatter,  // x[whole]             -> y[whole / size]
+  kAllGather,      // y[whole / size]      -> x[whole]
+  kBroadcast,      // x                    -> x (from `root`, an index in the group)
+  kReduce,         // x                    -> x (at `root`)
+  kAllToAll,       // x                    -> y
+  kSend,           // x                    ->            to the peer
+  kReceive,        //                      -> x          from the peer
+};
+enum class ReduceOperator : std::uint8_t { kSum, kMaximum, kAverage };
+
+struct Collective {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  ReduceOperator reduce = ReduceOperator::kSum;
+  std::int64_t elements = 0;
+  DataType type = DataType::kBf16;
+  int root = 0;
+  friend bool operator==(const Collective&, const Collective&) = default;
+};
+
+// ---------------------------------------------------------------------------------------------------
+// Work of the host thread alone: the framework's Python between passes, data loading, a synchronise.
+// REQUIRES of a Program: where `synchronise` is set the host waits for all work it has issued.
+
+enum class HostKind : std::uint8_t { kMicroBatch, kStep, kSynchronise };
+struct HostWork {
+  HostKind kind = HostKind::kMicroBatch;
+  friend bool operator==(const HostWork&, const HostWork&) = default;
+};
+
+using Operation = std::variant<Gemm, Attention, Kernel, Collective, HostWork>;
+
+std::string_view name(GemmRole role);
+std::string_view name(AttentionKernel kernel);
+std::string_view name(KernelKind kind);          // "rms_norm_forward"
+std::string_view name(CollectiveKind kind);      // "all_reduce"
+std::string_view name(ReduceOperator reduce);
+std::string_view name(HostKind kind);
+
+// Floating-point operations of the matrix multiplications (zero for everything else; the convention
+// of every reporter). Attention is counted in full, without causal halving.
+Flops flops(const Operation& operation);
+
+// Bytes a collective's whole array has.
+Bytes size(const Collective& collective);
+
+}  // namespace headway

@@ -1,0 +1,65 @@
+// A job, resolved: model, cluster, precision, batch, software and plan with every value filled in and
+// marked as given, of the framework, or default. Reading reports every problem at once; what is legal
+// but has no effect becomes a note.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/cluster/topology.hpp"
+#include "sim/core/json_reader.hpp"
+#include "sim/model/precision.hpp"
+#include "sim/model/transformer.hpp"
+#include "sim/plan/parallel_plan.hpp"
+#include "sim/plan/rank_grid.hpp"
+#include "sim/plan/software.hpp"
+
+namespace headway {
+
+enum class Origin : std::uint8_t { kGiven, kFramework, kDefault };
+
+struct Job {
+  Transformer model;
+  Topology topology;
+  std::string profile;            // of sim/cost: "a100-sxm-80gb"
+  Precision precision = Precision::kBf16;
+  std::int64_t sequence_length = 0;
+  std::int64_t global_batch = 0;  // sequences
+  Software software;
+  ParallelPlan plan;
+
+  std::map<std::string, Origin> origins;  // by key: "plan.tp"
+  std::vector<std::string> notes;         // keys without effect, assumptions
+
+  int gpus() const { return topology.gpus(); }
+  std::int64_t padded_vocabulary() const;
+  // Axes innermost first, by plan.order.
+  RankGrid grid() const;
+};
+
+// A rule or key that an issue still open will build: the job is legal, this version cannot run it.
+// `validate` counts such jobs as skipped with `rule` as the reason; `simulate` reports it (exit 2).
+struct NotYetBuilt {
+  std::string pointer, rule;
+};
+
+struct JobReading {
+  std::optional<Job> job;             // nothing where there are problems or things not yet built
+  std::vector<NotYetBuilt> not_built;
+};
+
+// `overrides` are option values by dotted key ("plan.tp" -> "8"), as JSON text or bare words; they
+// replace the file's. Their problems name the option. Adds to `problems`, never throws for bad input.
+struct JobOverride {
+  std::string key;     // "plan.tp"
+  std::string value;   // "8", "llama3-70b"
+  std::string option;  // "--tp", for messages
+};
+JobReading read_job(const JsonNode& node, const std::vector<JobOverride>& overrides, Problems& problems);
+
+// The fully resolved job as JSON: {"model": ..., each leaf {"value":, "origin":}}.
+std::string resolved_job_json(const Job& job, int indent);
+
+}  // namespace headway

@@ -1,0 +1,41 @@
+// How the work of a training step is spread: degrees, schedule, what is recomputed, what is overlapped.
+// One struct, every key of a job's `plan`; reading and checking are in job.cpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/core/units.hpp"
+#include "sim/model/precision.hpp"
+
+namespace headway {
+
+enum class DataParallelKind : std::uint8_t { kDdp, kZero1, kDistributedOptimizer };
+enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
+
+struct ParallelPlan {
+  int tp = 1, cp = 1, ep = 1, pp = 1, dp = 1;
+  int vpp = 1;                        // virtual stages per rank
+  int vpp_group = 0;                  // interleaved: micro-batches in a row; 0: pp
+  std::string schedule = "1f1b";      // a name of program/schedule
+  std::vector<std::int64_t> stage_layers;  // of each virtual stage; resolved, never empty after reading
+  bool sequence_parallel = false;
+  bool overlap_p2p = false;
+  bool scatter_gather = false;        // p2p in tp slices without sequence parallelism
+  std::int64_t micro_batch = 1;       // sequences
+  std::int64_t micro_batches = 1;     // per rank and step: global batch / (dp micro_batch)
+  DataParallelKind dp_kind = DataParallelKind::kDdp;
+  std::optional<std::int64_t> bucket_elements;  // of gradients; nothing: one bucket per model chunk
+  bool overlap_grad_reduce = false;
+  bool overlap_param_gather = false;
+  DataType gradient_type = DataType::kFp32;
+  Recompute recompute = Recompute::kNone;
+  std::int64_t recompute_layers = 0;  // full: of each virtual stage, its first so many; 0: all
+  std::string optimizer = "adamw";    // "adamw", "sgd"
+  bool synchronous_optimizer = true;  // global gradient norm before the step
+  std::string order = "tp-cp-ep-dp-pp";
+};
+
+}  // namespace headway

@@ -1,0 +1,50 @@
+// A pipeline schedule as data: for each pipeline rank the ordered list of its actions, in the text form
+// of torch.distributed.pipelining ("2F0": stage 2, forward of micro-batch 0; B: full backward, I and W:
+// its input- and weight-gradient halves). Each schedule of the field is one file in pipeline/.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace headway {
+
+enum class ActionKind : std::uint8_t { kForward, kBackward, kBackwardInput, kBackwardWeight };
+
+struct Action {
+  int stage = 0;  // virtual stage, 0 .. stages - 1 in the order a micro-batch passes them
+  ActionKind kind = ActionKind::kForward;
+  int micro_batch = 0;
+  friend bool operator==(const Action&, const Action&) = default;
+};
+
+std::string to_text(const Action& action);                      // "2F0"
+std::string to_text(const std::vector<Action>& actions);        // "0F0 0F1 0B0 0B1"
+// Throws std::invalid_argument naming the token.
+std::vector<Action> parse_actions(std::string_view text);
+
+struct ScheduleShape {
+  int ranks = 1;             // pipeline ranks p
+  int stages_per_rank = 1;   // virtual stages v
+  int micro_batches = 1;     // m
+  int group = 0;             // interleaved: micro-batches of a chunk in a row; 0: ranks
+};
+
+// One schedule of the field: how it is called, which shapes it takes, where a stage lives, and the
+// actions of a rank.
+struct Schedule {
+  std::string name;    // as in a job: "1f1b"
+  std::string source;  // paper or code it follows
+  // Empty where the shape is legal, else what is wrong and what is expected.
+  std::function<std::string(const ScheduleShape&)> refusal;
+  std::function<int(int stage, const ScheduleShape&)> rank_of;
+  std::function<std::vector<Action>(int rank, const ScheduleShape&)> actions;
+};
+
+// The table of all schedules, in the order people see them.
+const std::vector<Schedule>& schedules();
+const Schedule* find_schedule(std::string_view name);  // nullptr where unknown
+
+}  // namespace headway
