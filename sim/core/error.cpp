@@ -18,8 +18,7 @@ std::string lines(const std::vector<Problem>& problems) {
 
 // Edit distance in which swapping neighbours counts as one edit.
 std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<std::size_t>> table(a.size() + 1,
-                                              std::vector<std::size_t>(b.size() + 1));
+  std::vector<std::vector<std::size_t>> table(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) table[i][0] = i;
   for (std::size_t j = 0; j <= b.size(); ++j) table[0][j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {

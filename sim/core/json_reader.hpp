@@ -1,6 +1,6 @@
 // Strict reading of JSON. Every value is asked for by key and type; a key nobody asked for, a wrong
-// type, a number out of range or without its unit becomes a Problem that names file and JSON pointer,
-// and the reader goes on, so that all problems of a file are reported at once.
+// type, a number out of range or without its unit becomes a Problem that names file and JSON
+// pointer, and the reader goes on, so that all problems of a file are reported at once.
 //
 //   Problems problems;
 //   ObjectReader job(JsonNode::parse_file("job.json"), problems);
@@ -27,8 +27,8 @@ namespace headway {
 // A value inside a parsed document. Cheap to copy.
 class JsonNode {
  public:
-  // Throws InvalidInput (syntax, with line and column; not UTF-8; nesting over 64; a key given twice)
-  // or, where the file cannot be read, InvalidInput naming the reason.
+  // Throws InvalidInput (syntax, with line and column; not UTF-8; nesting over 64; a key given
+  // twice) or, where the file cannot be read, InvalidInput naming the reason.
   static JsonNode parse_file(const std::string& path);
   // `name` stands for the file in messages.
   static JsonNode parse_text(std::string_view text, std::string name);
@@ -49,8 +49,8 @@ class JsonNode {
   std::int64_t integer() const;
   double number() const;
   std::string string() const;
-  std::vector<JsonNode> elements() const;              // of an array
-  std::vector<std::string> keys() const;               // of an object, in file order
+  std::vector<JsonNode> elements() const;                    // of an array
+  std::vector<std::string> keys() const;                     // of an object, in file order
   std::optional<JsonNode> find(std::string_view key) const;  // of an object
 
   // The value as compact JSON text, for messages and for passing values through.
@@ -90,10 +90,12 @@ class ObjectReader {
   std::optional<std::string> string(std::string_view key);
   // One of `allowed`; otherwise a Problem that lists them and names the nearest.
   std::optional<std::string> choice(std::string_view key, const std::vector<std::string>& allowed);
-  std::optional<Bandwidth> bandwidth(std::string_view key);  // "450 GB/s", "200 Gbit/s"
-  std::optional<Bytes> bytes(std::string_view key);          // "80 GiB", "25 MiB"
-  std::optional<Time> time(std::string_view key);            // "5 us"
-  std::optional<FlopRate> flop_rate(std::string_view key);   // "312 TFLOP/s"
+  std::optional<Bandwidth> bandwidth(std::string_view key);      // "450 GB/s", "200 Gbit/s"
+  std::optional<Bytes> bytes(std::string_view key);              // "80 GiB", "25 MiB"
+  std::optional<Time> time(std::string_view key);                // "5 us"
+  std::optional<FlopRate> flop_rate(std::string_view key);       // "312 TFLOP/s"
+  std::optional<double> watts(std::string_view key);             // "400 W"
+  std::optional<double> dollars_per_hour(std::string_view key);  // "2 $/h"
   std::optional<std::vector<std::int64_t>> integers(std::string_view key, IntegerRange range = {});
   std::optional<std::vector<std::string>> strings(std::string_view key);
   std::optional<JsonNode> object(std::string_view key);
@@ -119,6 +121,7 @@ class ObjectReader {
 
  private:
   std::optional<JsonNode> take(std::string_view key);
+  void require(std::string_view key, std::string_view expected);
 
   JsonNode node_;
   Problems* problems_;

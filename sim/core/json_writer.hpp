@@ -46,6 +46,7 @@ class JsonWriter {
     bool empty;
   };
   void before_value();
+  void separate();
   void newline();
 
   int indent_;
