@@ -1,0 +1,39 @@
+// The leaves of this folder: every file defines one schedule, and the table in schedule.cpp lists
+// it. A leaf states where its stages live, which shapes it takes and each rank's order; it knows
+// nothing of models, durations or communication.
+#pragma once
+
+#include <string>
+
+#include "sim/program/schedule.hpp"
+
+namespace headway::pipeline {
+
+Schedule one_f_one_b();
+Schedule gpipe();
+Schedule interleaved();
+
+// What every schedule needs of a shape: empty, or what is wrong.
+inline std::string refusal_of_counts(const ScheduleShape& shape) {
+  if (shape.ranks < 1) return "needs at least 1 pipeline rank";
+  if (shape.stages_per_rank < 1) return "needs at least 1 stage per rank";
+  if (shape.micro_batches < 1) return "needs at least 1 micro-batch";
+  return {};
+}
+// For schedules whose ranks hold exactly so many stages.
+inline std::string refusal_of_stages(const ScheduleShape& shape, int expected) {
+  std::string counts = refusal_of_counts(shape);
+  if (!counts.empty()) return counts;
+  if (shape.stages_per_rank == expected) return {};
+  return "has " + std::to_string(expected) + (expected == 1 ? " stage" : " stages") +
+         " per rank, not " + std::to_string(shape.stages_per_rank);
+}
+
+// Stage c p + r lives on rank r, for chunk c.
+inline int looped_rank(int stage, const ScheduleShape& shape) { return stage % shape.ranks; }
+// Stages r and 2p - 1 - r live on rank r: the path folds back on itself.
+inline int folded_rank(int stage, const ScheduleShape& shape) {
+  return stage < shape.ranks ? stage : 2 * shape.ranks - 1 - stage;
+}
+
+}  // namespace headway::pipeline

@@ -1,0 +1,55 @@
+// The order of each schedule as a text grid, one line per rank: facts 3.3, order oracles.
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+
+#include "sim/program/schedule.hpp"
+
+namespace headway {
+namespace {
+
+std::string grid(const char* name, const ScheduleShape& shape) {
+  const Schedule& schedule = *find_schedule(name);
+  std::string text;
+  for (int rank = 0; rank < shape.ranks; ++rank)
+    text += to_text(schedule.actions(rank, shape)) + "\n";
+  return text;
+}
+
+TEST(Gpipe, RunsAllForwardThenAllBackward) {
+  EXPECT_EQ(grid("gpipe", {.ranks = 2, .stages_per_rank = 1, .micro_batches = 3}),
+            "0F0 0F1 0F2 0B0 0B1 0B2\n"
+            "1F0 1F1 1F2 1B0 1B1 1B2\n");
+}
+
+TEST(OneFOneB, WarmsUpByTheDistanceToTheLastRank) {
+  EXPECT_EQ(grid("1f1b", {.ranks = 4, .stages_per_rank = 1, .micro_batches = 8}),
+            "0F0 0F1 0F2 0F3 0B0 0F4 0B1 0F5 0B2 0F6 0B3 0F7 0B4 0B5 0B6 0B7\n"
+            "1F0 1F1 1F2 1B0 1F3 1B1 1F4 1B2 1F5 1B3 1F6 1B4 1F7 1B5 1B6 1B7\n"
+            "2F0 2F1 2B0 2F2 2B1 2F3 2B2 2F4 2B3 2F5 2B4 2F6 2B5 2F7 2B6 2B7\n"
+            "3F0 3B0 3F1 3B1 3F2 3B2 3F3 3B3 3F4 3B4 3F5 3B5 3F6 3B6 3F7 3B7\n");
+}
+
+TEST(OneFOneB, RunsWithFewerMicroBatchesThanRanks) {
+  EXPECT_EQ(grid("1f1b", {.ranks = 3, .stages_per_rank = 1, .micro_batches = 1}),
+            "0F0 0B0\n"
+            "1F0 1B0\n"
+            "2F0 2B0\n");
+}
+
+TEST(Interleaved, PassesGroupsThroughItsChunks) {
+  EXPECT_EQ(grid("interleaved", {.ranks = 2, .stages_per_rank = 2, .micro_batches = 4}),
+            "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3\n"
+            "1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3\n");
+}
+
+// Groups of 3 and then 2 of 5 micro-batches.
+TEST(Interleaved, TakesAGroupOtherThanTheRanks) {
+  EXPECT_EQ(grid("interleaved", {.ranks = 2, .stages_per_rank = 2, .micro_batches = 5, .group = 3}),
+            "0F0 0F1 0F2 2F0 2F1 2F2 2B0 0F3 2B1 0F4 2B2 2F3 0B0 2F4 0B1 0B2 2B3 2B4 0B3 0B4\n"
+            "1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1F3 1B0 1F4 1B1 3F3 1B2 3F4 3B3 3B4 1B3 1B4\n");
+}
+
+}  // namespace
+}  // namespace headway
