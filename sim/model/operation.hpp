@@ -116,6 +116,7 @@ struct Kernel {
   bool fused = true;    // one pass in one kernel; false: eager passes of the framework
   bool bias = false;    // the optional operands of the kind
   double scale = 1.0;   // kScale, loss scale of kCrossEntropyBackward
+  std::int64_t head_dim = 0;  // kRotaryForward, kRotaryBackward: columns that turn together
   friend bool operator==(const Kernel&, const Kernel&) = default;
 };
 
