@@ -1,0 +1,211 @@
+#include "sim/simulate/folding.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+namespace headway {
+
+namespace {
+
+// splitmix64's finaliser: spreads every input bit over the word.
+std::uint64_t mix(std::uint64_t value) {
+  value += 0x9e3779b97f4a7c15ULL;
+  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+  value = (value ^ (value >> 27U)) * 0x94d049bb133111ebULL;
+  return value ^ (value >> 31U);
+}
+
+// Numbers colours by first appearance and fills in the representatives.
+void number(const std::vector<std::uint64_t>& colours, std::vector<int>& classes,
+            std::vector<int>& representatives) {
+  std::unordered_map<std::uint64_t, int> numbers;
+  classes.resize(colours.size());
+  representatives.clear();
+  for (std::size_t i = 0; i < colours.size(); ++i) {
+    const auto [found, is_new] =
+        numbers.try_emplace(colours[i], static_cast<int>(representatives.size()));
+    if (is_new) representatives.push_back(static_cast<int>(i));
+    classes[i] = found->second;
+  }
+}
+
+struct Colouring {
+  std::vector<std::uint64_t> ranks, groups, links;
+};
+
+// One round: what everything sees of its neighbours. Sums of mixed colours are multiset hashes.
+Colouring refine_once(const FoldingStructure& structure, const Colouring& old) {
+  Colouring next = old;
+  std::vector<std::uint64_t> rank_sees(old.ranks.size(), 0);
+  std::vector<std::uint64_t> link_sees(old.links.size(), 0);
+  for (std::size_t g = 0; g < structure.groups.size(); ++g) {
+    const FoldingStructure::Group& group = structure.groups[g];
+    std::uint64_t sees = 0;
+    for (int i = 0; i < group.member_count; ++i) {
+      const auto rank = static_cast<std::size_t>(
+          structure.members[static_cast<std::size_t>(group.first_member + i)]);
+      sees += mix(old.ranks[rank] + (group.ordered ? static_cast<std::uint64_t>(i) + 1 : 0));
+    }
+    for (int i = 0; i < group.load_count; ++i) {
+      const auto& load = structure.loads[static_cast<std::size_t>(group.first_load + i)];
+      sees += mix(mix(old.links[static_cast<std::size_t>(load.link)]) +
+                  static_cast<std::uint64_t>(load.load));
+    }
+    next.groups[g] = mix(old.groups[g] ^ mix(sees));
+    for (int i = 0; i < group.member_count; ++i) {
+      const auto rank = static_cast<std::size_t>(
+          structure.members[static_cast<std::size_t>(group.first_member + i)]);
+      rank_sees[rank] += mix(next.groups[g] + (group.ordered ? static_cast<std::uint64_t>(i) + 1 : 0));
+    }
+    for (int i = 0; i < group.load_count; ++i) {
+      const auto& load = structure.loads[static_cast<std::size_t>(group.first_load + i)];
+      link_sees[static_cast<std::size_t>(load.link)] +=
+          mix(next.groups[g] + mix(static_cast<std::uint64_t>(load.load)));
+    }
+  }
+  for (std::size_t r = 0; r < next.ranks.size(); ++r) {
+    next.ranks[r] = mix(old.ranks[r] ^ mix(rank_sees[r]));
+  }
+  for (std::size_t l = 0; l < next.links.size(); ++l) {
+    next.links[l] = mix(old.links[l] ^ mix(link_sees[l]));
+  }
+  return next;
+}
+
+Partition numbered(const Colouring& colouring) {
+  Partition partition;
+  number(colouring.ranks, partition.rank_class, partition.rank_representative);
+  number(colouring.groups, partition.group_class, partition.group_representative);
+  number(colouring.links, partition.link_class, partition.link_representative);
+  partition.rank_multiplicity.assign(partition.rank_representative.size(), 0);
+  for (const int c : partition.rank_class) {
+    ++partition.rank_multiplicity[static_cast<std::size_t>(c)];
+  }
+  return partition;
+}
+
+std::size_t class_count(const Partition& partition) {
+  return partition.rank_representative.size() + partition.group_representative.size() +
+         partition.link_representative.size();
+}
+
+// The neighbourhoods of every rank, group and link as sorted lists of what they meet.
+using Meeting = std::vector<std::pair<std::int64_t, std::int64_t>>;
+struct Neighbourhoods {
+  std::vector<Meeting> ranks, groups, links;
+};
+
+Neighbourhoods neighbourhoods(const FoldingStructure& structure, const Partition& partition) {
+  Neighbourhoods meet;
+  meet.ranks.resize(structure.rank_colours.size());
+  meet.groups.resize(structure.groups.size());
+  meet.links.resize(structure.link_colours.size());
+  for (std::size_t g = 0; g < structure.groups.size(); ++g) {
+    const FoldingStructure::Group& group = structure.groups[g];
+    for (int i = 0; i < group.member_count; ++i) {
+      const auto rank = static_cast<std::size_t>(
+          structure.members[static_cast<std::size_t>(group.first_member + i)]);
+      const std::int64_t role = group.ordered ? i : 0;
+      meet.groups[g].emplace_back(partition.rank_class[rank], role);
+      meet.ranks[rank].emplace_back(partition.group_class[g], role);
+    }
+    for (int i = 0; i < group.load_count; ++i) {
+      const auto& load = structure.loads[static_cast<std::size_t>(group.first_load + i)];
+      // Links are told from ranks by a negative class.
+      meet.groups[g].emplace_back(-1 - partition.link_class[static_cast<std::size_t>(load.link)],
+                                  load.load);
+      meet.links[static_cast<std::size_t>(load.link)].emplace_back(partition.group_class[g],
+                                                                   load.load);
+    }
+  }
+  for (auto* all : {&meet.ranks, &meet.groups, &meet.links}) {
+    for (Meeting& one : *all) std::sort(one.begin(), one.end());
+  }
+  return meet;
+}
+
+bool alike(const std::vector<Meeting>& meetings, const std::vector<int>& classes,
+           const std::vector<int>& representatives) {
+  for (std::size_t i = 0; i < meetings.size(); ++i) {
+    const int first = representatives[static_cast<std::size_t>(classes[i])];
+    if (meetings[i] != meetings[static_cast<std::size_t>(first)]) return false;
+  }
+  return true;
+}
+
+template <typename Colour>
+bool same_colours(std::size_t count, const std::vector<int>& classes,
+                  const std::vector<int>& representatives, Colour colour) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const int first = representatives[static_cast<std::size_t>(classes[i])];
+    if (colour(i) != colour(static_cast<std::size_t>(first))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void FoldingStructure::add_group(std::uint64_t colour, bool ordered,
+                                 const std::vector<int>& group_members,
+                                 const std::vector<Load>& group_loads) {
+  groups.push_back({colour, ordered, static_cast<int>(members.size()),
+                    static_cast<int>(group_members.size()), static_cast<int>(loads.size()),
+                    static_cast<int>(group_loads.size())});
+  members.insert(members.end(), group_members.begin(), group_members.end());
+  loads.insert(loads.end(), group_loads.begin(), group_loads.end());
+}
+
+Partition fold(const FoldingStructure& structure) {
+  Colouring colouring{structure.rank_colours, {}, structure.link_colours};
+  colouring.groups.reserve(structure.groups.size());
+  for (const auto& group : structure.groups) {
+    colouring.groups.push_back(mix(group.colour * 2 + (group.ordered ? 1 : 0)));
+  }
+  Partition partition = numbered(colouring);
+  while (true) {
+    colouring = refine_once(structure, colouring);
+    Partition finer = numbered(colouring);
+    const bool stable = class_count(finer) == class_count(partition);
+    partition = std::move(finer);
+    if (stable) break;
+  }
+  // Only a hash collision can fail this; then nothing is folded, which is always right.
+  return is_equitable(structure, partition) ? partition : unfolded(structure);
+}
+
+Partition unfolded(const FoldingStructure& structure) {
+  Partition partition;
+  const auto identity = [](std::size_t count, std::vector<int>& classes, std::vector<int>& firsts) {
+    classes.resize(count);
+    std::iota(classes.begin(), classes.end(), 0);
+    firsts = classes;
+  };
+  identity(structure.rank_colours.size(), partition.rank_class, partition.rank_representative);
+  identity(structure.groups.size(), partition.group_class, partition.group_representative);
+  identity(structure.link_colours.size(), partition.link_class, partition.link_representative);
+  partition.rank_multiplicity.assign(structure.rank_colours.size(), 1);
+  return partition;
+}
+
+bool is_equitable(const FoldingStructure& structure, const Partition& partition) {
+  const auto group_colour = [&](std::size_t g) {
+    return std::pair(structure.groups[g].colour, structure.groups[g].ordered);
+  };
+  if (!same_colours(structure.rank_colours.size(), partition.rank_class,
+                    partition.rank_representative,
+                    [&](std::size_t r) { return structure.rank_colours[r]; }) ||
+      !same_colours(structure.link_colours.size(), partition.link_class,
+                    partition.link_representative,
+                    [&](std::size_t l) { return structure.link_colours[l]; }) ||
+      !same_colours(structure.groups.size(), partition.group_class, partition.group_representative,
+                    group_colour)) {
+    return false;
+  }
+  const Neighbourhoods meet = neighbourhoods(structure, partition);
+  return alike(meet.ranks, partition.rank_class, partition.rank_representative) &&
+         alike(meet.groups, partition.group_class, partition.group_representative) &&
+         alike(meet.links, partition.link_class, partition.link_representative);
+}
+
+}  // namespace headway

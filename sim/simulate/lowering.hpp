@@ -1,0 +1,71 @@
+// Program x cost -> TaskGraph: the only seam between what is done and what it takes. Each rank class
+// of the folded job becomes a device, each pass a task template, each issue an instance; collectives
+// over one class whose links cannot bind become fixed tasks, all others activities.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/cluster/topology.hpp"
+#include "sim/cost/collective_cost.hpp"
+#include "sim/cost/compute_cost.hpp"
+#include "sim/engine/task_graph.hpp"
+#include "sim/plan/software.hpp"
+#include "sim/program/program.hpp"
+#include "sim/simulate/folding.hpp"
+
+namespace headway {
+
+// What the machine is asked to do differently from its description.
+struct MachineWhatIf {
+  std::map<int, double> slow_ranks;            // rank -> factor on its compute times, >= 1
+  std::map<std::string, double> degraded_links;  // link kind -> share of its bandwidth left
+};
+
+struct LoweringInput {
+  const Program& program;
+  const Topology& topology;
+  const Profile& profile;
+  const Software& software;
+  MachineWhatIf machine;
+  bool unfolded = false;
+};
+
+// What one operation of a template costs on one class of ranks.
+struct OperationPrice {
+  Price price;                 // alone
+  int launches = 1;
+  CollectivePrice collective;  // of collectives and messages
+  int group_size = 1;
+};
+
+// Where a task of a TaskTemplate comes from.
+struct TaskOrigin {
+  int step = 0;        // of the pass
+  int template_index = 0;
+  int operation = 0;   // of the template
+  int price = 0;       // LoweredStep::prices
+};
+
+// Where an instance comes from.
+struct InstanceOrigin {
+  int device = 0;
+  int issue = 0;  // of its kind's order
+};
+
+struct LoweredStep {
+  TaskGraph graph;
+  Partition partition;
+  std::vector<int> device_rank;  // the representative rank of each device
+  std::vector<int> device_kind;  // Program::kinds
+  std::vector<OperationPrice> prices;
+  std::vector<std::vector<TaskOrigin>> origins;  // by TaskTemplate, by task
+  std::vector<InstanceOrigin> instances;         // parallel to graph.instances
+};
+
+// Throws InvalidInput where the profile lacks what an operation needs.
+LoweredStep lower_to_tasks(const LoweringInput& input);
+
+}  // namespace headway

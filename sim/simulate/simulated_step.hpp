@@ -1,0 +1,32 @@
+// One training step, from resolved job to timeline: lowered once to a Program, priced, folded, played.
+#pragma once
+
+#include "sim/cost/profile.hpp"
+#include "sim/engine/simulator.hpp"
+#include "sim/engine/timeline.hpp"
+#include "sim/plan/job.hpp"
+#include "sim/program/program.hpp"
+#include "sim/simulate/lowering.hpp"
+
+namespace headway {
+
+struct StepOptions {
+  Detail detail = Detail::kTotals;
+  bool unfolded = false;
+  MachineWhatIf machine;
+};
+
+struct SimulatedStep {
+  Program program;
+  LoweredStep lowered;
+  Timeline timeline;
+};
+
+// Throws InvalidInput where the profile lacks what an operation needs. A schedule that deadlocks is a
+// result: Timeline::deadlock says who waits for whom.
+SimulatedStep simulate_step(const Job& job, const Profile& profile, const StepOptions& options = {});
+
+// A wait of a deadlock in the schedule's own words: "pipeline rank 2, 2F5, send hidden: waits for ...".
+std::string describe(const SimulatedStep& step, const Wait& wait);
+
+}  // namespace headway
