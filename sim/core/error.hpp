@@ -42,6 +42,7 @@ class Problems {
   void add(std::string file, std::string pointer, std::string message);
   bool empty() const { return problems_.empty(); }
   std::size_t size() const { return problems_.size(); }
+  const std::vector<Problem>& list() const { return problems_; }
   // Throws InvalidInput with every problem so far, in the order found, duplicates once.
   void throw_if_any() const;
 
