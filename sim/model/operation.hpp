@@ -5,9 +5,19 @@
 // Operand order ("reads -> writes") is part of each operation's contract; [x] is optional: it is there
 // when the operation's flag says so. An operand that is updated in place stands among the writes only
 // if it is overwritten whole, and among both if its old value matters.
+//
+// Flat groups. Where a collective or a kernel of the optimizer (kZero, kSplitSequence, kSquaredNorm,
+// kClip, kSgd, kAdam, kCastParameters) names several buffers for one operand, they stand for their
+// concatenation in that order, padded with zeros at the end to the operand's size ("x..."). Which
+// buffers belong to which operand follows from the writes, which name the same ones: kAdam writes
+// master..., m, v and reads master..., gradient..., m, v.
+//
+// Shares. An all-gather concatenates, and a reduce-scatter and kSplitSequence cut, along the rows;
+// along the columns where both operands have the same number of rows, more than one.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <variant>
 
@@ -83,14 +93,16 @@ enum class KernelKind : std::uint8_t {
   kBiasBackward,        // dy, dbias                                    -> dbias (accumulates column sums)
   kDropoutForward,      // x                                            -> y, mask bool[rows, columns]
   kDropoutBackward,     // dy, mask                                     -> dx
-  kResidualAdd,         // x, residual                                  -> y
-  kBiasDropoutAddForward,   // x, bias, residual                        -> y, mask (fused)
-  kBiasDropoutAddBackward,  // dy, mask, dbias                          -> dx, dbias (fused)
+  kResidualAdd,         // x, [bias], residual                          -> y
+  kBiasDropoutAddForward,   // x, [bias], residual                      -> y, mask (fused)
+  kBiasDropoutAddBackward,  // dy, mask, [dbias]                        -> dx, [dbias] (fused)
   kGradientAdd,         // a, b                                         -> a (sum of two gradient paths)
   kGradientAccumulate,  // main gradient, gradient                      -> main gradient
   kCrossEntropyMaximum, // logits[rows, columns]                        -> maximum fp32[rows]
   kCrossEntropySums,    // logits, maximum, targets int64[rows]         -> predicted fp32[rows], sum of
-                        //   exponentials fp32[rows] (logits become exponentials in place)
+                        //   exponentials fp32[rows], logits (become exponentials in place)
+                        //   (vocabulary-parallel: a target outside the local shard predicts 0; the
+                        //   columns of padding, past Program::vocab_size, count as minus infinity)
   kCrossEntropyLoss,    // predicted, sums, maximum                     -> loss fp32[rows]
   kCrossEntropyBackward,// exponentials, sums, targets                  -> dlogits (scaled by loss scale)
   kFusedCrossEntropyForward,   // logits, targets -> loss, statistics (whole vocabulary on the rank)
@@ -100,12 +112,12 @@ enum class KernelKind : std::uint8_t {
   kScale,               // x                                            -> x (times `scale`)
   kZero,                //                                              -> x
   kCopy,                // x                                            -> y
-  kSplitSequence,       // x[whole]                                     -> y[own part]
+  kSplitSequence,       // x...[whole]                                  -> y[own part] (by y's groups)
   kSquaredNorm,         // x..., total fp64[1]                          -> total (accumulates)
-  kClip,                // total, gradient                              -> gradient (scaled if over limit)
-  kSgd,                 // master, gradient                             -> master
-  kAdam,                // master, gradient, m, v                       -> master, m, v
-  kCastParameters,      // master                                       -> parameter
+  kClip,                // total (squared), gradient...                 -> gradient... (scaled if over limit)
+  kSgd,                 // master..., gradient...                       -> master...
+  kAdam,                // master..., gradient..., m, v                 -> master..., m, v
+  kCastParameters,      // master                                       -> parameter...
 };
 
 struct Kernel {
@@ -164,6 +176,14 @@ std::string_view name(KernelKind kind);          // "rms_norm_forward"
 std::string_view name(CollectiveKind kind);      // "all_reduce"
 std::string_view name(ReduceOperator reduce);
 std::string_view name(HostKind kind);
+
+// The value of that name; nothing where there is none.
+std::optional<GemmRole> gemm_role_named(std::string_view);
+std::optional<AttentionKernel> attention_kernel_named(std::string_view);
+std::optional<KernelKind> kernel_kind_named(std::string_view);
+std::optional<CollectiveKind> collective_kind_named(std::string_view);
+std::optional<ReduceOperator> reduce_operator_named(std::string_view);
+std::optional<HostKind> host_kind_named(std::string_view);
 
 // Floating-point operations of the matrix multiplications (zero for everything else; the convention
 // of every reporter). Attention is counted in full, without causal halving.
