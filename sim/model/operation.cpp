@@ -1,0 +1,139 @@
+#include "sim/model/operation.hpp"
+
+#include <array>
+#include <cstddef>
+
+namespace headway {
+
+namespace {
+
+// Names in the order of the enumerators.
+constexpr std::array<std::string_view, 3> kGemmRoles = {"forward", "input_gradient",
+                                                        "weight_gradient"};
+static_assert(kGemmRoles.size() == static_cast<std::size_t>(GemmRole::kWeightGradient) + 1);
+
+constexpr std::array<std::string_view, 5> kAttentionKernels = {"unfused", "flash1", "flash2",
+                                                               "flash3", "cudnn"};
+static_assert(kAttentionKernels.size() == static_cast<std::size_t>(AttentionKernel::kCudnn) + 1);
+
+constexpr std::array<std::string_view, 42> kKernelKinds = {"embedding_forward",
+                                                           "embedding_backward",
+                                                           "position_forward",
+                                                           "position_backward",
+                                                           "rms_norm_forward",
+                                                           "rms_norm_backward",
+                                                           "layer_norm_forward",
+                                                           "layer_norm_backward",
+                                                           "rotary_forward",
+                                                           "rotary_backward",
+                                                           "gelu_forward",
+                                                           "gelu_backward",
+                                                           "swiglu_forward",
+                                                           "swiglu_backward",
+                                                           "relu_forward",
+                                                           "relu_backward",
+                                                           "bias_add",
+                                                           "bias_backward",
+                                                           "dropout_forward",
+                                                           "dropout_backward",
+                                                           "residual_add",
+                                                           "bias_dropout_add_forward",
+                                                           "bias_dropout_add_backward",
+                                                           "gradient_add",
+                                                           "gradient_accumulate",
+                                                           "cross_entropy_maximum",
+                                                           "cross_entropy_sums",
+                                                           "cross_entropy_loss",
+                                                           "cross_entropy_backward",
+                                                           "fused_cross_entropy_forward",
+                                                           "fused_cross_entropy_backward",
+                                                           "loss_sum",
+                                                           "cast",
+                                                           "scale",
+                                                           "zero",
+                                                           "copy",
+                                                           "split_sequence",
+                                                           "squared_norm",
+                                                           "clip",
+                                                           "sgd",
+                                                           "adam",
+                                                           "cast_parameters"};
+static_assert(kKernelKinds.size() == static_cast<std::size_t>(KernelKind::kCastParameters) + 1);
+
+constexpr std::array<std::string_view, 8> kCollectiveKinds = {
+    "all_reduce", "reduce_scatter", "all_gather", "broadcast",
+    "reduce",     "all_to_all",     "send",       "receive"};
+static_assert(kCollectiveKinds.size() == static_cast<std::size_t>(CollectiveKind::kReceive) + 1);
+
+constexpr std::array<std::string_view, 3> kReduceOperators = {"sum", "maximum", "average"};
+static_assert(kReduceOperators.size() == static_cast<std::size_t>(ReduceOperator::kAverage) + 1);
+
+constexpr std::array<std::string_view, 3> kHostKinds = {"micro_batch", "step", "synchronise"};
+static_assert(kHostKinds.size() == static_cast<std::size_t>(HostKind::kSynchronise) + 1);
+
+template <typename Enum, std::size_t size>
+std::string_view name_in(const std::array<std::string_view, size>& names, Enum value) {
+  return names.at(static_cast<std::size_t>(value));
+}
+
+template <typename Enum, std::size_t size>
+std::optional<Enum> value_in(const std::array<std::string_view, size>& names,
+                             std::string_view word) {
+  for (std::size_t i = 0; i < size; ++i) {
+    if (names[i] == word) return static_cast<Enum>(i);
+  }
+  return std::nullopt;
+}
+
+double real(std::int64_t number) { return static_cast<double>(number); }
+
+struct FlopsOf {
+  Flops operator()(const Gemm& gemm) const {
+    return {2.0 * real(gemm.m) * real(gemm.n) * real(gemm.k)};
+  }
+  // q k^T and probabilities times v; the backward pass has two products for each.
+  Flops operator()(const Attention& attention) const {
+    const double pairs =
+        real(attention.batch) * real(attention.sequence_q) * real(attention.sequence_kv);
+    const double forward = 2.0 * pairs * real(attention.heads) *
+                           (real(attention.head_dim) + real(attention.head_dim_v));
+    return {attention.backward ? 2.0 * forward : forward};
+  }
+  Flops operator()(const Kernel&) const { return {}; }
+  Flops operator()(const Collective&) const { return {}; }
+  Flops operator()(const HostWork&) const { return {}; }
+};
+
+}  // namespace
+
+std::string_view name(GemmRole role) { return name_in(kGemmRoles, role); }
+std::string_view name(AttentionKernel kernel) { return name_in(kAttentionKernels, kernel); }
+std::string_view name(KernelKind kind) { return name_in(kKernelKinds, kind); }
+std::string_view name(CollectiveKind kind) { return name_in(kCollectiveKinds, kind); }
+std::string_view name(ReduceOperator reduce) { return name_in(kReduceOperators, reduce); }
+std::string_view name(HostKind kind) { return name_in(kHostKinds, kind); }
+
+std::optional<GemmRole> gemm_role_named(std::string_view word) {
+  return value_in<GemmRole>(kGemmRoles, word);
+}
+std::optional<AttentionKernel> attention_kernel_named(std::string_view word) {
+  return value_in<AttentionKernel>(kAttentionKernels, word);
+}
+std::optional<KernelKind> kernel_kind_named(std::string_view word) {
+  return value_in<KernelKind>(kKernelKinds, word);
+}
+std::optional<CollectiveKind> collective_kind_named(std::string_view word) {
+  return value_in<CollectiveKind>(kCollectiveKinds, word);
+}
+std::optional<ReduceOperator> reduce_operator_named(std::string_view word) {
+  return value_in<ReduceOperator>(kReduceOperators, word);
+}
+std::optional<HostKind> host_kind_named(std::string_view word) {
+  return value_in<HostKind>(kHostKinds, word);
+}
+
+Flops flops(const Operation& operation) { return std::visit(FlopsOf{}, operation); }
+
+Bytes size(const Collective& collective) { return size_of(collective.type, collective.elements); }
+
+}  // namespace headway
