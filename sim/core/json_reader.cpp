@@ -131,6 +131,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     if (what.find("number overflow") != std::string::npos) {
       what = "a number is too large for double precision";
     }
+    // What was read last is no text that a terminal or a JSON file could show.
+    if (what.find("ill-formed UTF-8") != std::string::npos) what = "the text is not UTF-8";
     problems_.add(file_, "",
                   place(text_, position == 0 ? 0 : position - 1) + ": not valid JSON: " + what);
     return false;

@@ -27,6 +27,7 @@ struct LatentAttention {
   std::int64_t v_head_dim = 0;
 
   std::int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
+  friend bool operator==(const LatentAttention&, const LatentAttention&) = default;
 };
 
 // The expert layers of a mixture of experts; meaningful where num_experts > 0.
@@ -39,6 +40,7 @@ struct ExpertLayers {
   std::int64_t groups = 1, groups_per_token = 1;  // node-limited routing
   bool router_bias = false;  // one per expert, moved by the balance (DeepSeek-V3's "noaux_tc")
   bool shared_gate = false;  // the shared experts' output has a gate [h -> 1] (Qwen2-MoE)
+  friend bool operator==(const ExpertLayers&, const ExpertLayers&) = default;
 };
 
 struct Transformer {
@@ -69,6 +71,7 @@ struct Transformer {
 
   std::int64_t query_size() const { return num_attention_heads * head_dim; }
   std::int64_t key_value_size() const { return num_key_value_heads * head_dim; }
+  friend bool operator==(const Transformer&, const Transformer&) = default;
 };
 
 // Parameters, to the last one, without multi-token prediction. `sequence_length` sizes a learned
