@@ -1,0 +1,38 @@
+// A job on the command line: a file, options that override it, or options alone. The same for every
+// command that takes a job.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/commands/command.hpp"
+#include "sim/plan/job.hpp"
+
+namespace headway {
+
+class JobOptions {
+ public:
+  // Adds the positional JOB.json and the options to the command's parser. `this` must outlive it.
+  void add_to(CLI::App& app);
+
+  // Reads the job. Throws InvalidInput with all problems, and for what this version has not built yet.
+  Job read() const;
+  // The job's file, or "command line".
+  std::string name() const;
+
+ private:
+  std::string file_;
+  struct Value {
+    std::string key;     // "plan.tp"
+    std::string option;  // "--tp"
+    std::string text;    // empty: not given
+  };
+  std::vector<Value> values_;
+  std::vector<std::string> settings_;  // --set plan.tp=8
+  std::vector<std::string> links_;     // --link nic=400 Gbit/s
+};
+
+// The notes of a resolved job, one line each.
+void print_notes(const Job& job, const CommandLine& line);
+
+}  // namespace headway
