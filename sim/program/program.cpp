@@ -129,6 +129,18 @@ class StructureCheck {
     }
   }
 
+  // A family without layers is only ever named at layer 0: one buffer, one spelling.
+  template <typename Families>
+  void layer_in_range(const std::string& at, int layer, const Families& families, int family) {
+    layer_in_range(at, layer);
+    if (layer == 0 || family < 0 || static_cast<std::size_t>(family) >= families.size()) return;
+    const auto& named = families[static_cast<std::size_t>(family)];
+    if (!named.per_layer) {
+      fault(at, quoted(named.name) + " has no layers; here it is named at layer " +
+                    std::to_string(layer));
+    }
+  }
+
   template <typename Items, typename NameOf>
   void names(const std::string& at, const Items& items, NameOf name_of) {
     std::map<std::string, std::size_t> seen;
@@ -191,7 +203,7 @@ class StructureCheck {
 
   void reference(const std::string& at, const BufferRef& buffer) {
     in_range(at, buffer.family, program_.buffers.size(), "buffer");
-    layer_in_range(at, buffer.layer);
+    layer_in_range(at, buffer.layer, program_.buffers, buffer.family);
   }
 
   void list(std::size_t t) {
@@ -236,7 +248,7 @@ class StructureCheck {
   void port_references(const std::string& at, const std::vector<PortRef>& ports) {
     for (std::size_t i = 0; i < ports.size(); ++i) {
       in_range(pointer(at, i), ports[i].family, program_.ports.size(), "port");
-      layer_in_range(pointer(at, i), ports[i].layer);
+      layer_in_range(pointer(at, i), ports[i].layer, program_.ports, ports[i].family);
     }
   }
 
