@@ -1,5 +1,5 @@
-// The engine: one pure function from a TaskGraph to a Timeline. Equal graphs give equal timelines to
-// the picosecond, on any number of threads, debug or release.
+// The engine: one pure function from a TaskGraph to a Timeline. Equal graphs give equal timelines
+// to the picosecond, on any number of threads, debug or release.
 #pragma once
 
 #include "sim/engine/task_graph.hpp"

@@ -13,19 +13,19 @@ namespace headway {
 struct Span {
   Time start, end;
   int device = 0;
-  int stream = 0;      // streams_per_device: the host thread
-  int instance = 0;    // of the TaskGraph
-  int task = 0;        // of the instance's template; -1: the whole instance on this stream
+  int stream = 0;    // streams_per_device: the host thread
+  int instance = 0;  // of the TaskGraph
+  int task = 0;      // of the instance's template; -1: the whole instance on this stream
 };
 
-// How a device's stream 0 spent the makespan, by cause: `busy` in tasks of that cause, `waiting` for
-// them. Waiting is split at the moment the awaited thing starts: before it, the time is booked as
-// `idle` (data not yet computed: bubble), from then on as waiting for its cause.
+// How a device's stream 0 spent the makespan, by cause: `busy` in tasks of that cause, `waiting`
+// for them. Waiting is split at the moment the awaited thing starts: before it, the time is booked
+// as `idle` (data not yet computed: bubble), from then on as waiting for its cause.
 struct DeviceTotals {
   std::vector<Time> busy;     // by cause
   std::vector<Time> waiting;  // by cause
   Time idle;
-  Time end;                   // of its last task
+  Time end;  // of its last task
 };
 
 // A cycle of waits, in order: each waits for the next, the last for the first.
@@ -38,10 +38,10 @@ struct Wait {
 
 struct Timeline {
   Time makespan;
-  std::vector<Span> spans;            // as detailed as was asked for
+  std::vector<Span> spans;  // as detailed as was asked for
   std::vector<DeviceTotals> devices;
-  std::vector<Wait> deadlock;         // empty where everything ended
-  std::int64_t events = 0;            // tasks and activities played
+  std::vector<Wait> deadlock;  // empty where everything ended
+  std::int64_t events = 0;     // tasks and activities played
 };
 
 }  // namespace headway

@@ -1,0 +1,242 @@
+#include "sim/engine/compiled_graph.hpp"
+
+#include <algorithm>
+
+namespace headway {
+namespace {
+
+// Compiles one template in one variant, appending to the graph.
+class TemplateCompiler {
+ public:
+  TemplateCompiler(const TaskGraph& graph, CompiledGraph& out, const TaskTemplate& source,
+                   bool moves_with_clock, bool fuse)
+      : graph_(graph), out_(out), tasks_(source.tasks), moving_(moves_with_clock), fuse_(fuse) {}
+
+  void compile_into(int variant) {
+    resolve_waits();
+    assign_slots();
+    const int streams = graph_.streams_per_device;
+    for (int stream = 0; stream <= streams; ++stream) {
+      StepRange range;
+      range.begin = static_cast<int>(out_.steps.size());
+      if (stream < streams) {
+        compile_stream(stream);
+      } else if (out_.has_host) {
+        compile_host();
+      }
+      range.end = static_cast<int>(out_.steps.size());
+      out_.ranges[static_cast<std::size_t>(variant * (streams + 1) + stream)] = range;
+    }
+    out_.slots[static_cast<std::size_t>(variant)] = slots_;
+    out_.task_counts[static_cast<std::size_t>(variant)] = static_cast<int>(tasks_.size());
+  }
+
+ private:
+  // The tasks (>= 0) and stream boundaries (-1 - stream) that each task waits for, without those
+  // that its stream has already waited for.
+  void resolve_waits() {
+    const auto streams = static_cast<std::size_t>(graph_.streams_per_device);
+    std::vector<int> last(streams, kNone);  // last task so far on each stream
+    // reached[a * streams + b]: the latest task of stream b that stream a has waited for;
+    // kNothing: not even the boundary.
+    constexpr int kNothing = -2;
+    std::vector<int> reached(streams * streams, kNothing);
+    waits_.resize(tasks_.size());
+    for (std::size_t t = 0; t < tasks_.size(); ++t) {
+      const Task& task = tasks_[t];
+      const auto own = static_cast<std::size_t>(task.stream);
+      std::vector<int> wanted(streams, kNothing);  // per stream the latest task waited for
+      for (const int before : task.after) {
+        auto& latest =
+            wanted[static_cast<std::size_t>(tasks_[static_cast<std::size_t>(before)].stream)];
+        latest = std::max(latest, before);
+      }
+      for (const int stream : task.joins) {
+        auto& latest = wanted[static_cast<std::size_t>(stream)];
+        latest = std::max(latest, last[static_cast<std::size_t>(stream)]);
+      }
+      for (std::size_t s = 0; s < streams; ++s) {
+        if (s == own || wanted[s] <= reached[own * streams + s]) continue;
+        reached[own * streams + s] = wanted[s];
+        waits_[t].push_back(wanted[s] >= 0 ? wanted[s] : -1 - static_cast<int>(s));
+      }
+      last[own] = static_cast<int>(t);
+    }
+  }
+
+  // Slots in this order: the host's bases, stream boundaries, tasks that others wait for.
+  void assign_slots() {
+    base_of_task_.assign(tasks_.size(), kNone);
+    task_slot_.assign(tasks_.size(), kNone);
+    boundary_slot_.assign(static_cast<std::size_t>(graph_.streams_per_device), kNone);
+    if (out_.has_host && !tasks_.empty()) {
+      int base = slots_++;
+      for (std::size_t t = 0; t < tasks_.size(); ++t) {
+        base_of_task_[t] = base;
+        if (tasks_[t].host_waits) base = slots_++;
+      }
+    }
+    const auto slot_for = [&](int& slot) {
+      if (slot == kNone) slot = slots_++;
+    };
+    for (std::size_t t = 0; t < tasks_.size(); ++t) {
+      for (const int wait : waits_[t]) {
+        slot_for(wait >= 0 ? task_slot_[static_cast<std::size_t>(wait)]
+                           : boundary_slot_[static_cast<std::size_t>(-1 - wait)]);
+      }
+      if (tasks_[t].host_waits) slot_for(task_slot_[t]);
+    }
+  }
+
+  int slot_of(int wait) const {
+    return wait >= 0 ? task_slot_[static_cast<std::size_t>(wait)]
+                     : boundary_slot_[static_cast<std::size_t>(-1 - wait)];
+  }
+
+  void compile_stream(int stream) {
+    if (boundary_slot_[static_cast<std::size_t>(stream)] != kNone) {
+      Step enter;
+      enter.kind = StepKind::kEnter;
+      enter.store_slot = boundary_slot_[static_cast<std::size_t>(stream)];
+      out_.steps.push_back(enter);
+    }
+    int previous = kNone;
+    std::int64_t launch = 0;  // from the current base
+    for (std::size_t t = 0; t < tasks_.size(); ++t) {
+      const Task& task = tasks_[t];
+      launch += task.host.picoseconds;
+      if (task.stream == stream) {
+        const int index = static_cast<int>(t);
+        if (previous == kNone || !may_follow(previous, index)) begin_step(index);
+        extend_step(index, launch);
+        previous = index;
+      }
+      if (task.host_waits) launch = 0;
+    }
+  }
+
+  // Whether `task` may stand in one step with `previous`, the task before it on its stream.
+  bool may_follow(int previous, int task) const {
+    const Task& a = tasks_[static_cast<std::size_t>(previous)];
+    const Task& b = tasks_[static_cast<std::size_t>(task)];
+    if (!fuse_ || a.activity != kNone || b.activity != kNone) return false;
+    if (!a.releases.empty() || task_slot_[static_cast<std::size_t>(previous)] != kNone)
+      return false;
+    if (!b.awaits.empty() || !waits_[static_cast<std::size_t>(task)].empty()) return false;
+    // Moving work books its time as one cause.
+    if (moving_ && a.cause != b.cause) return false;
+    return base_of_task_[static_cast<std::size_t>(previous)] ==
+           base_of_task_[static_cast<std::size_t>(task)];
+  }
+
+  void begin_step(int index) {
+    const Task& task = tasks_[static_cast<std::size_t>(index)];
+    Step step;
+    step.kind = task.activity == kNone ? StepKind::kWork : StepKind::kActivity;
+    step.activity = task.activity;
+    step.base_slot = base_of_task_[static_cast<std::size_t>(index)];
+    step.waits_begin = static_cast<int>(out_.waits.size());
+    for (const int wait : waits_[static_cast<std::size_t>(index)])
+      out_.waits.push_back(slot_of(wait));
+    step.waits_end = static_cast<int>(out_.waits.size());
+    step.awaits_begin = static_cast<int>(out_.ports.size());
+    out_.ports.insert(out_.ports.end(), task.awaits.begin(), task.awaits.end());
+    step.awaits_end = static_cast<int>(out_.ports.size());
+    step.busy_begin = step.busy_end = static_cast<int>(out_.busy.size());
+    step.first_task = static_cast<int>(out_.stream_tasks.size());
+    out_.steps.push_back(step);
+  }
+
+  void extend_step(int index, std::int64_t launch) {
+    const Task& task = tasks_[static_cast<std::size_t>(index)];
+    Step& step = out_.steps.back();
+    const std::int64_t duration = task.activity == kNone ? task.duration.picoseconds : 0;
+    if (step.task_count == 0) step.launch_first = launch;
+    // Each earlier task's way to the end grows by this task's duration.
+    step.launch_tail = std::max(step.launch_tail, launch) + duration;
+    step.duration += duration;
+    step.last_duration = duration;
+    step.cause = task.cause;
+    step.store_slot = task_slot_[static_cast<std::size_t>(index)];
+    step.releases_begin = static_cast<int>(out_.ports.size());
+    out_.ports.insert(out_.ports.end(), task.releases.begin(), task.releases.end());
+    step.releases_end = static_cast<int>(out_.ports.size());
+    add_busy(step, task.cause, duration);
+    out_.stream_tasks.push_back({index, task.sensitivity, duration, task.host.picoseconds, launch});
+    ++step.task_count;
+  }
+
+  void add_busy(Step& step, int cause, std::int64_t duration) {
+    for (int b = step.busy_begin; b < step.busy_end; ++b) {
+      BusyTime& busy = out_.busy[static_cast<std::size_t>(b)];
+      if (busy.cause == cause) {
+        busy.duration += duration;
+        return;
+      }
+    }
+    out_.busy.push_back({cause, duration});
+    step.busy_end = static_cast<int>(out_.busy.size());
+  }
+
+  // The host's steps: one from the instance's start, one after each task that it waits for.
+  void compile_host() {
+    if (tasks_.empty()) return;
+    Step step;
+    step.kind = StepKind::kHost;
+    step.store_slot = base_of_task_[0];
+    step.waits_begin = step.waits_end = static_cast<int>(out_.waits.size());
+    for (std::size_t t = 0; t < tasks_.size(); ++t) {
+      step.duration += tasks_[t].host.picoseconds;
+      ++step.task_count;
+      if (!tasks_[t].host_waits) continue;
+      out_.steps.push_back(step);
+      step = Step();
+      step.kind = StepKind::kHost;
+      step.store_slot = base_of_task_[t] + 1;
+      step.waits_begin = static_cast<int>(out_.waits.size());
+      out_.waits.push_back(task_slot_[t]);
+      step.waits_end = static_cast<int>(out_.waits.size());
+    }
+    out_.steps.push_back(step);
+  }
+
+  const TaskGraph& graph_;
+  CompiledGraph& out_;
+  const std::vector<Task>& tasks_;
+  bool moving_;
+  bool fuse_;
+  int slots_ = 0;
+  std::vector<std::vector<int>> waits_;
+  std::vector<int> base_of_task_;
+  std::vector<int> task_slot_;
+  std::vector<int> boundary_slot_;
+};
+
+}  // namespace
+
+CompiledGraph compile(const TaskGraph& graph, bool fuse) {
+  CompiledGraph out;
+  for (const TaskTemplate& source : graph.templates) {
+    for (const Task& task : source.tasks) {
+      out.has_host |= task.host_waits || task.host.picoseconds > 0;
+    }
+  }
+  out.streams = graph.streams_per_device + (out.has_host ? 1 : 0);
+  const std::size_t variants = 2 * graph.templates.size();
+  out.ranges.resize(variants * static_cast<std::size_t>(graph.streams_per_device + 1));
+  out.slots.resize(variants);
+  out.task_counts.resize(variants);
+  std::vector<bool> used(variants);
+  for (const Instance& instance : graph.instances) {
+    used[static_cast<std::size_t>(2 * instance.task_template +
+                                  (instance.moves_with_clock ? 1 : 0))] = true;
+  }
+  for (std::size_t variant = 0; variant < variants; ++variant) {
+    if (!used[variant]) continue;
+    TemplateCompiler(graph, out, graph.templates[variant / 2], variant % 2 == 1, fuse)
+        .compile_into(static_cast<int>(variant));
+  }
+  return out;
+}
+
+}  // namespace headway

@@ -1,0 +1,84 @@
+// A TaskGraph made ready to be played: each template is compiled once, per stream, into rows of a
+// max-plus map, and instances are never expanded.
+//
+// A *step* is a run of consecutive tasks of one stream in which only the first waits for something
+// outside the run and only the last is waited for from outside. Its start is the max of what it
+// waits for; its end is the max of (start + duration) and (host + launch_tail): two columns,
+// whatever the number of its tasks. A template's steps are thus its max-plus summary in factored
+// form: a row for each stream, host thread and released port, with an entry only where the row
+// depends on the column, so never more entries than three per task and a constant where nothing
+// happens inside. The player evaluates each row as soon as its own columns are known, never an
+// instance as a whole: that would deadlock where two devices feed each other within one instance.
+//
+// Points inside an instance that another stream waits for are *slots*; each instance owns its
+// template's number of slots while it is played.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/engine/task_graph.hpp"
+
+namespace headway {
+
+enum class StepKind : std::uint8_t {
+  kWork,      // a run of tasks with their own durations
+  kActivity,  // one task, a member of an activity
+  kEnter,     // no task: notes where the stream stands as the instance begins
+  kHost,      // the host thread: waits, notes where it stands, then launches
+};
+
+struct Step {
+  std::int64_t duration = 0;       // of all its tasks, undisturbed; kHost: of its launches
+  std::int64_t last_duration = 0;  // of its last task
+  std::int64_t launch_first = 0;   // when the first task is launched, from the base slot's time
+  std::int64_t launch_tail = 0;    // max over tasks of launch + durations from it to the end
+  StepKind kind = StepKind::kWork;
+  int base_slot = kNone;                 // where the host stands; kNone: the host never delays it
+  int store_slot = kNone;                // noted at its end (kEnter, kHost: at its start)
+  int cause = 0;                         // of its last task
+  int activity = kNone;                  // slot in Instance::activities
+  int waits_begin = 0, waits_end = 0;    // into CompiledGraph::waits
+  int awaits_begin = 0, awaits_end = 0;  // into CompiledGraph::ports: slots of awaited ports
+  int releases_begin = 0, releases_end = 0;  // into CompiledGraph::ports: slots of released ports
+  int busy_begin = 0, busy_end = 0;          // into CompiledGraph::busy
+  int first_task = 0, task_count = 0;        // into CompiledGraph::stream_tasks
+};
+
+// What a step's tasks add to the time spent in a cause.
+struct BusyTime {
+  int cause = 0;
+  std::int64_t duration = 0;
+};
+
+// A task of a step, for spans and for work that moves with the clock.
+struct StreamTask {
+  int task = 0;  // of the template
+  int sensitivity = kNone;
+  std::int64_t duration = 0;
+  std::int64_t host = 0;
+  std::int64_t launch = 0;  // from the base slot's time
+};
+
+struct StepRange {
+  int begin = 0, end = 0;  // into CompiledGraph::steps
+};
+
+struct CompiledGraph {
+  int streams = 1;  // cursors per device: its streams and, where it matters, the host
+  bool has_host = false;
+  // Variant 2 t is template t played ahead of the clock, 2 t + 1 moving with it.
+  std::vector<StepRange> ranges;  // [variant * (streams_per_device + 1) + stream]; host last
+  std::vector<int> slots;         // by variant
+  std::vector<int> task_counts;   // by variant
+  std::vector<Step> steps;
+  std::vector<int> waits;  // slots of the instance
+  std::vector<int> ports;  // slots of Instance::awaited / released
+  std::vector<BusyTime> busy;
+  std::vector<StreamTask> stream_tasks;
+};
+
+// `fuse`: whether runs of tasks become one step; false where each task's span is wanted.
+CompiledGraph compile(const TaskGraph& graph, bool fuse);
+
+}  // namespace headway

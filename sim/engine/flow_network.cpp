@@ -1,0 +1,274 @@
+#include "sim/engine/flow_network.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <string>
+
+#include "sim/core/error.hpp"
+
+namespace headway {
+namespace {
+
+constexpr double kRateUnitsPerUnitPerSecond = 0x1p50 * 1e-12;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// Lowest level first; the rest only makes the order definite.
+struct HigherLevel {
+  template <typename Candidate>
+  bool operator()(const Candidate& a, const Candidate& b) const {
+    return a.level != b.level ? a.level > b.level : a.link > b.link;
+  }
+};
+
+void require_bandwidth(std::int64_t level, int activity) {
+  if (level > 0) return;
+  throw InvalidInput("task graph", "/activities/" + std::to_string(activity),
+                     "gets no bandwidth: a link it loads is too slow for what shares it");
+}
+
+}  // namespace
+
+std::int64_t integer_rate(double units_per_second) {
+  const double rate = units_per_second * kRateUnitsPerUnitPerSecond;
+  return rate >= static_cast<double>(kUnlimitedRate) ? kUnlimitedRate : std::llround(rate);
+}
+
+std::int64_t time_to_move(Work left, std::int64_t rate) {
+  return static_cast<std::int64_t>((left + rate - 1) / rate);
+}
+
+std::int64_t rate_alone(const TaskGraph& graph, const Activity& activity) {
+  std::int64_t level = kUnlimitedRate / activity.weight;
+  if (activity.rate_limit > 0) {
+    level = std::min(level, integer_rate(activity.rate_limit) / activity.weight);
+  }
+  for (int l = activity.first_load; l < activity.first_load + activity.load_count; ++l) {
+    const LinkLoad& load = graph.loads[at(l)];
+    level = std::min(
+        level, integer_rate(graph.links[at(load.link)].capacity) / (load.load * activity.weight));
+  }
+  require_bandwidth(level, static_cast<int>(&activity - graph.activities.data()));
+  return level * activity.weight;
+}
+
+FlowNetwork::FlowNetwork(const TaskGraph& graph) : graph_(graph) {
+  links_.resize(graph.links.size());
+  for (std::size_t l = 0; l < links_.size(); ++l) {
+    links_[l].capacity = integer_rate(graph.links[l].capacity);
+  }
+  flows_.resize(graph.activities.size());
+  int places = 0;
+  for (std::size_t a = 0; a < flows_.size(); ++a) {
+    const Activity& activity = graph.activities[a];
+    flows_[a].weight = activity.weight;
+    flows_[a].limit = kUnlimitedRate / activity.weight;
+    if (activity.rate_limit > 0) {
+      flows_[a].limit = integer_rate(activity.rate_limit) / activity.weight;
+    }
+    flows_[a].first_place = places;
+    places += activity.load_count;
+  }
+  places_.resize(at(places));
+}
+
+std::span<const LinkLoad> FlowNetwork::loads(int activity) const {
+  const Activity& of = graph_.activities[at(activity)];
+  return std::span(graph_.loads).subspan(at(of.first_load), at(of.load_count));
+}
+
+void FlowNetwork::add(int activity) {
+  Flow& flow = flows_[at(activity)];
+  assert(!flow.present);
+  flow.present = true;
+  flow.rate = 0;
+  flow.level = std::numeric_limits<std::int64_t>::max();  // above all: never kept
+  const auto own = loads(activity);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    LinkState& link = links_[at(own[i].link)];
+    places_[at(flow.first_place) + i] = static_cast<int>(link.flows.size());
+    link.flows.push_back({activity, static_cast<int>(i)});
+    touched_links_.push_back(own[i].link);
+  }
+  added_.push_back(activity);
+}
+
+void FlowNetwork::remove(int activity) {
+  Flow& flow = flows_[at(activity)];
+  assert(flow.present);
+  flow.present = false;
+  removed_level_ = std::min(removed_level_, flow.level);
+  const auto own = loads(activity);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    LinkState& link = links_[at(own[i].link)];
+    const int place = places_[at(flow.first_place) + i];
+    const OnLink moved = link.flows.back();
+    link.flows[at(place)] = moved;
+    link.flows.pop_back();
+    places_[at(flows_[at(moved.activity)].first_place + moved.load_index)] = place;
+    touched_links_.push_back(own[i].link);
+  }
+}
+
+// The level at which `link` is full when flows frozen below that level keep their rates.
+std::int64_t FlowNetwork::water_level(const LinkState& link) const {
+  std::int64_t share = 0;
+  for (;;) {
+    std::int64_t left = link.capacity, count = 0;
+    for (const OnLink& on : link.flows) {
+      const Flow& flow = flows_[at(on.activity)];
+      const std::int64_t load = loads(on.activity)[at(on.load_index)].load;
+      if (flow.level < share) {
+        left -= load * flow.rate;
+      } else {
+        count += load * flow.weight;
+      }
+    }
+    if (count == 0) return kUnlimitedRate;
+    const std::int64_t higher = left / count;
+    if (higher <= share) return share;
+    share = higher;
+  }
+}
+
+// No flow below this level can feel the changes since the last solve.
+std::int64_t FlowNetwork::restart_level() const {
+  std::int64_t level = removed_level_;
+  for (const int activity : added_) {
+    if (!flows_[at(activity)].present) continue;
+    level = std::min(level, flows_[at(activity)].limit);
+    for (const LinkLoad& load : loads(activity)) {
+      level = std::min(level, water_level(links_[at(load.link)]));
+    }
+  }
+  return level;
+}
+
+// Collects the flows to solve: at or above `level`, connected to a change through such flows.
+void FlowNetwork::reach(std::int64_t level) {
+  ++mark_;
+  reached_flows_.clear();
+  reached_links_.clear();
+  const auto reach_link = [&](int link) {
+    if (links_[at(link)].mark == mark_) return;
+    links_[at(link)].mark = mark_;
+    reached_links_.push_back(link);
+  };
+  const auto reach_flow = [&](int activity) {
+    if (flows_[at(activity)].mark == mark_) return;
+    flows_[at(activity)].mark = mark_;
+    reached_flows_.push_back(activity);
+    for (const LinkLoad& load : loads(activity)) reach_link(load.link);
+  };
+  for (const int link : touched_links_) reach_link(link);
+  for (const int activity : added_) {
+    if (flows_[at(activity)].present) reach_flow(activity);
+  }
+  for (std::size_t next = 0; next < reached_links_.size(); ++next) {
+    LinkState& link = links_[at(reached_links_[next])];
+    link.left = link.capacity;
+    link.count = 0;
+    for (const OnLink& on : link.flows) {
+      const Flow& flow = flows_[at(on.activity)];
+      const std::int64_t load = loads(on.activity)[at(on.load_index)].load;
+      if (flow.level < level) {
+        link.left -= load * flow.rate;
+      } else {
+        link.count += load * flow.weight;
+        reach_flow(on.activity);
+      }
+    }
+  }
+}
+
+void FlowNetwork::freeze(int activity, std::int64_t level) {
+  Flow& flow = flows_[at(activity)];
+  flow.frozen = true;
+  flow.level = level;
+  flow.rate = level * flow.weight;
+  require_bandwidth(level, activity);
+  for (const LinkLoad& load : loads(activity)) {
+    LinkState& link = links_[at(load.link)];
+    link.left -= load.load * flow.rate;
+    link.count -= load.load * flow.weight;
+  }
+}
+
+// Water-filling of what `reach` collected. Shares only grow, so an entry of the heap is a lower
+// bound that is put right when it comes up.
+void FlowNetwork::fill() {
+  heap_.clear();
+  for (const int link : reached_links_) {
+    const LinkState& state = links_[at(link)];
+    if (state.count > 0) heap_.push_back({state.left / state.count, link});
+  }
+  for (const int activity : reached_flows_) {
+    Flow& flow = flows_[at(activity)];
+    flow.frozen = false;
+    if (flow.limit < kUnlimitedRate / flow.weight) heap_.push_back({flow.limit, -1 - activity});
+  }
+  std::make_heap(heap_.begin(), heap_.end(), HigherLevel());
+  std::vector<int> batch;
+  while (!heap_.empty()) {
+    const std::int64_t level = heap_.front().level;
+    batch.clear();
+    while (!heap_.empty() && heap_.front().level == level) {
+      std::pop_heap(heap_.begin(), heap_.end(), HigherLevel());
+      const Candidate candidate = heap_.back();
+      heap_.pop_back();
+      if (candidate.link < 0) {
+        if (!flows_[at(-1 - candidate.link)].frozen) batch.push_back(-1 - candidate.link);
+        continue;
+      }
+      const LinkState& link = links_[at(candidate.link)];
+      if (link.count == 0) continue;
+      const std::int64_t share = link.left / link.count;
+      if (share > level) {
+        heap_.push_back({share, candidate.link});
+        std::push_heap(heap_.begin(), heap_.end(), HigherLevel());
+        continue;
+      }
+      for (const OnLink& on : link.flows) {
+        const Flow& flow = flows_[at(on.activity)];
+        if (flow.mark == mark_ && !flow.frozen) batch.push_back(on.activity);
+      }
+    }
+    // Only now: all links at this level are frozen together.
+    for (const int activity : batch) {
+      if (!flows_[at(activity)].frozen) freeze(activity, level);
+    }
+  }
+}
+
+const std::vector<int>& FlowNetwork::solve() {
+  changed_.clear();
+  if (added_.empty() && touched_links_.empty()) return changed_;
+  reach(restart_level());
+  flows_solved_ += static_cast<std::int64_t>(reached_flows_.size());
+  old_rates_.clear();
+  for (const int activity : reached_flows_) old_rates_.push_back(flows_[at(activity)].rate);
+  fill();
+  for (std::size_t i = 0; i < reached_flows_.size(); ++i) {
+    if (flows_[at(reached_flows_[i])].rate != old_rates_[i]) changed_.push_back(reached_flows_[i]);
+  }
+  std::sort(changed_.begin(), changed_.end());
+  added_.clear();
+  touched_links_.clear();
+  removed_level_ = std::numeric_limits<std::int64_t>::max();
+  return changed_;
+}
+
+bool FlowNetwork::equals_full_solve() const {
+  FlowNetwork full(graph_);
+  for (std::size_t a = 0; a < flows_.size(); ++a) {
+    if (flows_[a].present) full.add(static_cast<int>(a));
+  }
+  full.solve();
+  for (std::size_t a = 0; a < flows_.size(); ++a) {
+    if (flows_[a].present && full.flows_[a].rate != flows_[a].rate) return false;
+  }
+  return true;
+}
+
+}  // namespace headway
