@@ -1,0 +1,140 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/memory_bound.hpp"
+
+namespace headway {
+namespace {
+
+constexpr double kRotaryBase = 10000.0;  // RoFormer, arXiv 2104.09864; Llama 2
+
+std::int64_t position_of(std::int64_t row, const Placement& placement) {
+  return (placement.first_row + row) % placement.sequence_length;
+}
+
+// `first_column` of the placement is the first vocabulary entry of the local table.
+template <typename T>
+void table_forward(const Kernel& kernel, const OperandsOf& operands, const Placement& placement) {
+  const std::int64_t columns = kernel.columns;
+  const Input<std::int64_t> tokens(operands.read(0, kernel.rows));
+  const Input<T> table(operands.read(1));
+  const std::int64_t entries = operands.read(1).elements() / columns;
+  Output<T> hidden(operands.write(0, kernel.rows * columns), false);
+  for (std::int64_t i = 0; i < kernel.rows; ++i) {
+    const std::int64_t entry = tokens[i] - placement.first_column;
+    T* row = hidden.data() + i * columns;
+    if (entry < 0 || entry >= entries) {
+      std::fill(row, row + columns, T{0});
+    } else {
+      std::copy_n(table.data() + entry * columns, columns, row);
+    }
+  }
+}
+
+template <typename T>
+void table_backward(const Kernel& kernel, const OperandsOf& operands, const Placement& placement) {
+  const std::int64_t columns = kernel.columns;
+  const Input<std::int64_t> tokens(operands.read(0, kernel.rows));
+  const Input<T> dhidden(operands.read(1, kernel.rows * columns));
+  const std::int64_t entries = operands.read(2).elements() / columns;
+  Output<T> dtable(operands.write(0, entries * columns), true);
+  for (std::int64_t i = 0; i < kernel.rows; ++i) {
+    const std::int64_t entry = tokens[i] - placement.first_column;
+    if (entry < 0 || entry >= entries) continue;
+    for (std::int64_t j = 0; j < columns; ++j) {
+      dtable[entry * columns + j] += dhidden[i * columns + j];
+    }
+  }
+}
+
+template <typename T>
+void position_forward(const Kernel& kernel, const OperandsOf& operands,
+                      const Placement& placement) {
+  const std::int64_t columns = kernel.columns;
+  const Input<T> hidden(operands.read(0, kernel.rows * columns));
+  const Input<T> table(operands.read(1));
+  if (operands.read(1).elements() < placement.sequence_length * columns) {
+    operands.refuse("the position table is shorter than the sequence");
+  }
+  Output<T> y(operands.write(0, kernel.rows * columns), false);
+  for (std::int64_t i = 0; i < kernel.rows; ++i) {
+    const std::int64_t position = position_of(i, placement);
+    for (std::int64_t j = 0; j < columns; ++j) {
+      y[i * columns + j] = hidden[i * columns + j] + table[position * columns + j];
+    }
+  }
+}
+
+template <typename T>
+void position_backward(const Kernel& kernel, const OperandsOf& operands,
+                       const Placement& placement) {
+  const std::int64_t columns = kernel.columns;
+  const Input<T> dhidden(operands.read(0, kernel.rows * columns));
+  if (operands.read(1).elements() < placement.sequence_length * columns) {
+    operands.refuse("the position table is shorter than the sequence");
+  }
+  Output<T> dtable(operands.write(0, operands.read(1).elements()), true);
+  for (std::int64_t i = 0; i < kernel.rows; ++i) {
+    const std::int64_t position = position_of(i, placement);
+    for (std::int64_t j = 0; j < columns; ++j) {
+      dtable[position * columns + j] += dhidden[i * columns + j];
+    }
+  }
+}
+
+// Turns the pairs (i, i + head_dim / 2) of every head by position * base^(-2i / head_dim); the
+// backward pass turns them back.
+template <typename T>
+void rotate(const Kernel& kernel, const OperandsOf& operands, const Placement& placement,
+            double direction) {
+  const std::int64_t dim = kernel.head_dim;
+  if (dim <= 0 || dim % 2 != 0 || kernel.columns % dim != 0) {
+    operands.refuse("head_dim must be even and divide the rotated columns");
+  }
+  const std::int64_t width = operands.read(0).elements() / kernel.rows;
+  if (width < kernel.columns) operands.refuse("fewer columns than are to be rotated");
+  const Input<T> x(operands.read(0, kernel.rows * width));
+  Output<T> y(operands.write(0, kernel.rows * width), false);
+  for (std::int64_t i = 0; i < kernel.rows; ++i) {
+    const auto position = static_cast<double>(position_of(i, placement));
+    const T* from = x.data() + i * width;
+    T* to = y.data() + i * width;
+    for (std::int64_t pair = 0; pair < dim / 2; ++pair) {
+      const double exponent = -2.0 * static_cast<double>(pair) / static_cast<double>(dim);
+      const double angle = direction * position * std::pow(kRotaryBase, exponent);
+      const T cosine = static_cast<T>(std::cos(angle)), sine = static_cast<T>(std::sin(angle));
+      for (std::int64_t head = 0; head < kernel.columns; head += dim) {
+        const T a = from[head + pair], b = from[head + pair + dim / 2];
+        to[head + pair] = a * cosine - b * sine;
+        to[head + pair + dim / 2] = a * sine + b * cosine;
+      }
+    }
+    std::copy(from + kernel.columns, from + width, to + kernel.columns);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void compute_embedding(const Kernel& kernel, const OperandsOf& operands,
+                       const Placement& placement) {
+  switch (kernel.kind) {
+    case KernelKind::kEmbeddingForward:
+      return table_forward<T>(kernel, operands, placement);
+    case KernelKind::kEmbeddingBackward:
+      return table_backward<T>(kernel, operands, placement);
+    case KernelKind::kPositionForward:
+      return position_forward<T>(kernel, operands, placement);
+    case KernelKind::kPositionBackward:
+      return position_backward<T>(kernel, operands, placement);
+    case KernelKind::kRotaryForward:
+      return rotate<T>(kernel, operands, placement, 1.0);
+    default:
+      return rotate<T>(kernel, operands, placement, -1.0);
+  }
+}
+
+template void compute_embedding<float>(const Kernel&, const OperandsOf&, const Placement&);
+template void compute_embedding<double>(const Kernel&, const OperandsOf&, const Placement&);
+
+}  // namespace headway

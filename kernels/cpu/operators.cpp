@@ -1,0 +1,110 @@
+#include "kernels/cpu/operators.hpp"
+
+#include "kernels/cpu/attention.hpp"
+#include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/memory_bound.hpp"
+
+namespace headway {
+namespace {
+
+template <typename T>
+void compute_kernel(const Kernel& kernel, const OperandsOf& operands, const Placement& placement) {
+  switch (kernel.kind) {
+    case KernelKind::kRmsNormForward:
+    case KernelKind::kRmsNormBackward:
+    case KernelKind::kLayerNormForward:
+    case KernelKind::kLayerNormBackward:
+      return compute_norm<T>(kernel, operands);
+    case KernelKind::kGeluForward:
+    case KernelKind::kGeluBackward:
+    case KernelKind::kSwigluForward:
+    case KernelKind::kSwigluBackward:
+    case KernelKind::kReluForward:
+    case KernelKind::kReluBackward:
+      return compute_activation<T>(kernel, operands);
+    case KernelKind::kEmbeddingForward:
+    case KernelKind::kEmbeddingBackward:
+    case KernelKind::kPositionForward:
+    case KernelKind::kPositionBackward:
+    case KernelKind::kRotaryForward:
+    case KernelKind::kRotaryBackward:
+      return compute_embedding<T>(kernel, operands, placement);
+    case KernelKind::kDropoutForward:
+    case KernelKind::kDropoutBackward:
+    case KernelKind::kBiasDropoutAddForward:
+    case KernelKind::kBiasDropoutAddBackward:
+      return compute_dropout<T>(kernel, operands, placement);
+    case KernelKind::kCrossEntropyMaximum:
+    case KernelKind::kCrossEntropySums:
+    case KernelKind::kCrossEntropyLoss:
+    case KernelKind::kCrossEntropyBackward:
+    case KernelKind::kFusedCrossEntropyForward:
+    case KernelKind::kFusedCrossEntropyBackward:
+    case KernelKind::kLossSum:
+      return compute_cross_entropy<T>(kernel, operands, placement);
+    case KernelKind::kResidualAdd:
+    case KernelKind::kGradientAdd:
+    case KernelKind::kGradientAccumulate:
+    case KernelKind::kBiasAdd:
+    case KernelKind::kBiasBackward:
+    case KernelKind::kScale:
+    case KernelKind::kZero:
+    case KernelKind::kSplitSequence:
+    case KernelKind::kCast:
+    case KernelKind::kCopy:
+    case KernelKind::kCastParameters:
+      return compute_elementwise<T>(kernel, operands, placement);
+    case KernelKind::kSquaredNorm:
+    case KernelKind::kClip:
+    case KernelKind::kSgd:
+    case KernelKind::kAdam:
+      return compute_update<T>(kernel, operands, placement);
+  }
+  operands.refuse("the CPU executor does not know this kernel");
+}
+
+std::string title(const Operation& operation) {
+  if (const auto* gemm = std::get_if<Gemm>(&operation)) {
+    return "gemm " + std::string(name(gemm->role));
+  }
+  if (const auto* kernel = std::get_if<Kernel>(&operation)) return std::string(name(kernel->kind));
+  if (const auto* attention = std::get_if<Attention>(&operation)) {
+    return attention->backward ? "attention backward" : "attention forward";
+  }
+  return "collective or host work";
+}
+
+template <typename T>
+void compute_as(const Operation& operation, const OperandsOf& operands,
+                const Placement& placement) {
+  if (const auto* gemm = std::get_if<Gemm>(&operation)) {
+    compute_gemm<T>(*gemm, operands);
+  } else if (const auto* attention = std::get_if<Attention>(&operation)) {
+    compute_attention<T>(*attention, operands, placement);
+  } else if (const auto* kernel = std::get_if<Kernel>(&operation)) {
+    compute_kernel<T>(*kernel, operands, placement);
+  } else {
+    operands.refuse("not an operation of one rank alone");
+  }
+}
+
+}  // namespace
+
+void compute(const Operation& operation, std::span<const Operand> reads,
+             std::span<const Operand> writes, const Placement& placement) {
+  const OperandsOf operands(title(operation), reads, writes);
+  bool in_double = false;
+  for (const std::span<const Operand> list : {reads, writes}) {
+    for (const Operand& operand : list) {
+      if (!computable(operand.type)) {
+        operands.refuse("an operand is " + std::string(name(operand.type)) +
+                        ", which the CPU executor does not compute in");
+      }
+      in_double = in_double || operand.type == DataType::kFp64;
+    }
+  }
+  return in_double ? compute_as<double>(operation, operands, placement)
+                   : compute_as<float>(operation, operands, placement);
+}
+
+}  // namespace headway

@@ -1,0 +1,52 @@
+// Every operation of a Program on one CPU core, behind one function. Operand orders are those of
+// sim/model/operation.hpp; arithmetic is in double where any operand is fp64, else in float (which
+// is what a GEMM with 16-bit inputs accumulates in), and results are rounded to their operand's
+// type. Collectives are not here: they need all members at once (kernels/cpu/collectives).
+//
+// Constants that operations do not carry are those of the published models: norm epsilon 1e-5 and
+// rotary base 10,000 (Llama 2), GeLU by its tanh form (GPT-2, Megatron-LM).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "kernels/cpu/operand.hpp"
+#include "sim/model/operation.hpp"
+
+namespace headway {
+
+// Constants of the update rules that a Program does not carry. AdamW: Loshchilov and Hutter 2017;
+// the defaults are PyTorch's.
+struct OptimizerConstants {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+};
+
+// Where a rank's part of an operation lies in the whole, and the step's constants. Dropout draws
+// the number of (site, global token, global column), so that every split of the work drops the
+// same.
+struct Placement {
+  std::uint64_t seed = 0;
+  std::string site;              // names a dropout, layer included
+  std::int64_t first_token = 0;  // global index of the micro-batch's first token
+  std::int64_t sequence_length = 0;
+  std::int64_t vocabulary = 0;    // entries of the data; columns of logits past it are padding
+  std::int64_t first_row = 0;     // of the micro-batch's tokens, that the operands begin with
+  std::int64_t first_column = 0;  // of the whole width: vocabulary entries, hidden units
+  std::int64_t first_head = 0;    // attention
+  double dropout = 0;
+  double learning_rate = 0;
+  double clip_norm = 0;
+  std::int64_t step = 1;  // of the optimizer, from 1
+  OptimizerConstants optimizer;
+};
+
+// Throws std::invalid_argument, naming the operation, where the operands do not fit it, and for
+// element types and operations that the CPU does not execute.
+void compute(const Operation& operation, std::span<const Operand> reads,
+             std::span<const Operand> writes, const Placement& placement);
+
+}  // namespace headway
