@@ -353,12 +353,12 @@ class Reader {
   template <typename Value>
   Value required(ObjectReader& object, const char* key,
                  std::optional<Value> (ObjectReader::*read)(std::string_view)) {
-    if (!object.has(key)) object.problem(key, "is missing");
+    if (!object.has(key)) object.problem(key, "missing");
     return (object.*read)(key).value_or(Value{});
   }
   template <typename Read>
   void each(ObjectReader& object, const char* key, Read read) {
-    if (!object.has(key)) object.problem(key, "is missing");
+    if (!object.has(key)) object.problem(key, "missing");
     each_if_any(object, key, read);
   }
   template <typename Read>
@@ -380,7 +380,7 @@ class Reader {
   Enum choice(ObjectReader& object, const char* key, Enum last,
               std::optional<Enum> usual = std::nullopt) {
     if (!object.has(key)) {
-      if (!usual) object.problem(key, "is missing");
+      if (!usual) object.problem(key, "missing");
       return usual.value_or(Enum{});
     }
     const std::vector<std::string> allowed = names_up_to(last);
@@ -561,7 +561,7 @@ class Reader {
     result.name = item.require_string("name");
     shape(item, result.operation);
     result.cause = choice(item, "cause", Cause::kOther);
-    if (!item.has("stream")) item.problem("stream", "is missing");
+    if (!item.has("stream")) item.problem("stream", "missing");
     result.stream = named(item, "stream", streams_);
     result.group = named(item, "group", groups_);
     result.peer_offset = integer(item, "peer_offset", 0);
@@ -656,7 +656,7 @@ class Reader {
   void kind(ObjectReader& item) {
     RankKind kind;
     kind.name = item.require_string("name");
-    if (!item.has("stages")) item.problem("stages", "is missing");
+    if (!item.has("stages")) item.problem("stages", "missing");
     for (const std::int64_t stage :
          item.integers("stages", kInt).value_or(std::vector<std::int64_t>{})) {
       kind.stages.push_back(static_cast<int>(stage));
@@ -671,7 +671,7 @@ class Reader {
       passes.add(pass.name);
       kind.passes.push_back(std::move(pass));
     });
-    if (!item.has("order")) item.problem("order", "is missing");
+    if (!item.has("order")) item.problem("order", "missing");
     strings(item, "order", [&](const std::string& line, const JsonNode& at) {
       order_line(line, at, passes, kind.order);
     });
