@@ -13,8 +13,8 @@
 namespace headway {
 
 struct Device {
-  std::string name;      // "a100-sxm-80gb", as the profiles are named
-  std::string title;     // "NVIDIA A100-SXM4-80GB"
+  std::string name;   // "a100-sxm-80gb", as the profiles are named
+  std::string title;  // "NVIDIA A100-SXM4-80GB"
   std::string source;
   std::map<DataType, FlopRate> dense_peak;  // by GEMM input type
   Bytes memory;

@@ -1,0 +1,81 @@
+// A cluster as its topology file describes it: a server, repeated, and the network between servers;
+// or a graph given vertex by vertex. Nothing is built here. A generator turns it into a graph of as
+// many servers as a job uses.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/core/units.hpp"
+
+namespace headway {
+
+// Parallel links between two vertices, in one direction.
+struct LinkDescription {
+  Bandwidth bandwidth;  // of all together
+  Time latency;
+  int count = 1;
+};
+
+struct ServerDescription {
+  int gpus = 0;
+  // How GPUs reach each other: a name of gpu_fabrics() (generators.hpp).
+  std::string gpu_fabric;
+  LinkDescription gpu_link;          // of one GPU: all its links together
+  int domain_servers = 1;            // servers that share one NVLink domain
+  int pcie_switches = 0;             // 0: GPUs and NICs hang on the CPU
+  LinkDescription pcie;              // of one GPU, NIC or switch
+  std::string cpu_vendor = "intel";  // "intel", "amd", "arm"
+  int sockets = 1;
+  LinkDescription socket;  // between two CPUs
+  int nics = 0;         // 0: none. REQUIRES: divides gpus (several that serve one GPU are one here)
+  LinkDescription nic;  // of one
+  std::optional<double> watts;
+};
+
+struct NetworkDescription {
+  // A name of networks() (generators.hpp); empty: none.
+  std::string generator;
+  int leaf_servers = 1;         // servers under one leaf switch, or under one leaf of each rail
+  double oversubscription = 1;  // of a leaf: what its servers can send over what its uplinks carry
+  LinkDescription uplink;  // leaf to spine; only latency, unless the bandwidth is given (not 0)
+  int pod_servers = 0;     // servers under one spine layer; 0: one layer for all, no core
+  double core_oversubscription =
+      1;                 // of a pod: what its servers can send over what goes to the core
+  LinkDescription core;  // spine to core, as uplink
+  bool rails_over_nvlink =
+      false;  // PXN: change rail inside the sender's NVLink domain (routing.cpp)
+};
+
+struct VertexDescription {
+  std::string name;
+  int kind = 0;  // a NodeKind
+  int server = -1;
+  int domain = -1;
+};
+
+struct GraphDescription {
+  std::vector<VertexDescription> vertices;  // GPUs first, in rank order
+  struct Link {
+    int from = 0, to = 0;  // into vertices
+    std::string kind;
+    LinkDescription link;
+  };
+  std::vector<Link> links;      // each direction apart
+  std::vector<int> nic_of_gpu;  // index of its nearest NIC among vertices; -1: none
+  int gpus_per_domain = 1;
+};
+
+struct ClusterDescription {
+  std::string name, title, source;
+  std::vector<std::string> profiles;  // the default first
+  int max_servers = 1;
+  std::string max_reason;  // why there are no more, for messages
+  ServerDescription server;
+  NetworkDescription network;
+  std::optional<double> dollars_per_gpu_hour;
+  std::optional<GraphDescription> graph;  // instead of generators
+};
+
+}  // namespace headway

@@ -1,0 +1,174 @@
+#include "sim/cluster/routing.hpp"
+
+#include <algorithm>
+#include <array>
+#include <boost/graph/compressed_sparse_row_graph.hpp>
+#include <boost/graph/strong_components.hpp>
+#include <cassert>
+#include <limits>
+#include <utility>
+
+namespace headway {
+
+namespace {
+
+struct EdgeContent {
+  LinkId link = 0;
+  Reach reach = Reach::kFabric;
+  double bandwidth = 0;
+};
+using BoostGraph = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property,
+                                                      EdgeContent, boost::no_property, int, int>;
+
+constexpr std::size_t kReaches = 3;
+constexpr LinkId kNoWay = -1, kSeveralWays = -2;
+
+Reach reach_of(const std::string& kind) {
+  if (kind == kNvlink || kind == kMemory) return Reach::kFabric;
+  return kind == kPcie || kind == kSocket ? Reach::kServer : Reach::kOutside;
+}
+
+// A part of a route may begin and end anywhere, but pass only through what forwards traffic.
+bool forwards(NodeKind kind, Reach reach) {
+  if (kind == NodeKind::kGpu) return reach == Reach::kFabric;
+  return kind != NodeKind::kNic;
+}
+
+// What a search knows of a vertex. Kept from search to search and told apart by a stamp, so that a
+// search costs what it visits, not what the graph holds.
+struct Visit {
+  std::int64_t stamp = 0;
+  int hops = 0;
+  double width = 0;  // of the narrowest link on the way here
+  VertexId parent = 0;
+  LinkId link = 0;
+};
+struct Alternative {  // an equally good last step to a vertex, beside the one in its Visit
+  VertexId vertex, parent;
+  LinkId link;
+};
+struct Search {
+  std::int64_t stamp = 0;
+  std::vector<Visit> visits;
+  std::vector<VertexId> queue;
+  std::vector<Alternative> alternatives;
+};
+
+}  // namespace
+
+struct Router::Adjacency {
+  const ClusterGraph& content;
+  BoostGraph graph;
+  // By reach and vertex: the only link that leads there, or one of these.
+  std::array<std::vector<LinkId>, kReaches> only_way;
+};
+
+Router::Router(const ClusterGraph& graph) {
+  std::vector<std::pair<int, int>> ends;
+  std::vector<EdgeContent> edges;
+  ends.reserve(graph.links.size());
+  edges.reserve(graph.links.size());
+  std::array<std::vector<LinkId>, kReaches> only_way;
+  for (std::vector<LinkId>& ways : only_way) ways.assign(graph.vertices.size(), kNoWay);
+  for (std::size_t i = 0; i < graph.links.size(); ++i) {
+    const TopologyLink& link = graph.links[i];
+    ends.emplace_back(link.from, link.to);
+    const auto id = static_cast<LinkId>(i);
+    const Reach reach = reach_of(link.kind);
+    edges.push_back({id, reach, link.bandwidth.bytes_per_second});
+    LinkId& way = only_way[static_cast<std::size_t>(reach)][static_cast<std::size_t>(link.to)];
+    way = way == kNoWay ? id : kSeveralWays;
+  }
+  adjacency_ = std::make_unique<const Adjacency>(
+      Adjacency{graph,
+                BoostGraph(boost::edges_are_unsorted_multi_pass, ends.begin(), ends.end(),
+                           edges.begin(), static_cast<int>(graph.vertices.size())),
+                std::move(only_way)});
+}
+
+Router::~Router() = default;
+
+std::vector<LinkId> Router::path(VertexId from, VertexId to, Reach reach, int spread) const {
+  if (from == to) return {};
+  // Whatever the way, it ends with the only link to `to`: a leaf need not be searched for its NICs.
+  const LinkId last =
+      adjacency_->only_way[static_cast<std::size_t>(reach)][static_cast<std::size_t>(to)];
+  if (last == kNoWay) return {};
+  if (last != kSeveralWays) {
+    const VertexId before = adjacency_->content.links[static_cast<std::size_t>(last)].from;
+    if (before == from) return {last};
+    if (!forwards(adjacency_->content.vertices[static_cast<std::size_t>(before)].kind, reach)) {
+      return {};
+    }
+    std::vector<LinkId> links = path(from, before, reach, spread);
+    if (!links.empty()) links.push_back(last);
+    return links;
+  }
+  const BoostGraph& graph = adjacency_->graph;
+  const std::vector<Vertex>& vertices = adjacency_->content.vertices;
+  thread_local Search search;
+  if (search.visits.size() < vertices.size()) search.visits.resize(vertices.size());
+  ++search.stamp;
+  search.queue.assign(1, from);
+  search.alternatives.clear();
+  const auto visit = [&](VertexId vertex) -> Visit& {
+    return search.visits[static_cast<std::size_t>(vertex)];
+  };
+  visit(from) = {search.stamp, 0, std::numeric_limits<double>::infinity(), from, -1};
+
+  // Breadth first. All vertices one hop nearer are done before a vertex is left again, so its width
+  // is final by then.
+  for (std::size_t next = 0; next < search.queue.size(); ++next) {
+    const VertexId here = search.queue[next];
+    const Visit at = visit(here);
+    const Visit& goal = visit(to);
+    if (goal.stamp == search.stamp && at.hops >= goal.hops) break;
+    if (here != from && !forwards(vertices[static_cast<std::size_t>(here)].kind, reach)) continue;
+    const auto [begin, end] = boost::out_edges(here, graph);
+    for (auto edge = begin; edge != end; ++edge) {
+      const EdgeContent& content = graph[*edge];
+      if (content.reach != reach) continue;
+      const VertexId there = boost::target(*edge, graph);
+      // Another GPU's or NIC's leaf link leads nowhere.
+      if (there != to && !forwards(vertices[static_cast<std::size_t>(there)].kind, reach)) continue;
+      Visit& known = visit(there);
+      const double width = std::min(at.width, content.bandwidth);
+      if (known.stamp != search.stamp) {
+        known = {search.stamp, at.hops + 1, width, here, content.link};
+        search.queue.push_back(there);
+      } else if (known.hops == at.hops + 1 && width > known.width) {
+        std::erase_if(search.alternatives, [&](const Alternative& a) { return a.vertex == there; });
+        known = {search.stamp, at.hops + 1, width, here, content.link};
+      } else if (known.hops == at.hops + 1 && width == known.width) {
+        search.alternatives.push_back({there, here, content.link});
+      }
+    }
+  }
+  if (visit(to).stamp != search.stamp) return {};
+
+  std::vector<LinkId> links;
+  for (VertexId here = to; here != from;) {
+    const Visit& step = visit(here);
+    std::vector<std::pair<LinkId, VertexId>> choices = {{step.link, step.parent}};
+    for (const Alternative& other : search.alternatives) {
+      if (other.vertex == here) choices.emplace_back(other.link, other.parent);
+    }
+    std::sort(choices.begin(), choices.end());
+    const auto& [link, parent] = choices[static_cast<std::size_t>(spread) % choices.size()];
+    links.push_back(link);
+    here = parent;
+  }
+  std::reverse(links.begin(), links.end());
+  return links;
+}
+
+std::vector<int> Router::components() const {
+  const BoostGraph& graph = adjacency_->graph;
+  std::vector<int> component(boost::num_vertices(graph));
+  if (component.empty()) return component;
+  const auto index = boost::get(boost::vertex_index, graph);
+  boost::strong_components(graph, boost::make_iterator_property_map(component.begin(), index));
+  return component;
+}
+
+}  // namespace headway

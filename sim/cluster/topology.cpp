@@ -1,0 +1,226 @@
+#include "sim/cluster/topology.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cstdio>
+#include <mutex>
+#include <utility>
+
+#include "sim/cluster/cluster_description.hpp"
+#include "sim/cluster/generators.hpp"
+#include "sim/cluster/routing.hpp"
+
+namespace headway {
+
+namespace {
+
+int divide_up(int a, int b) { return (a + b - 1) / b; }
+
+// As a Graphviz string.
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char letter : text) {
+    if (letter == '"' || letter == '\\') result += '\\';
+    result += letter;
+  }
+  return result + '"';
+}
+
+}  // namespace
+
+std::string_view name(NodeKind kind) {
+  switch (kind) {
+    case NodeKind::kGpu:
+      return "gpu";
+    case NodeKind::kNvSwitch:
+      return "nvswitch";
+    case NodeKind::kPcieSwitch:
+      return "pcie-switch";
+    case NodeKind::kCpu:
+      return "cpu";
+    case NodeKind::kNic:
+      return "nic";
+    case NodeKind::kLeaf:
+      return "leaf";
+    case NodeKind::kSpine:
+      return "spine";
+    case NodeKind::kCore:
+      return "core";
+  }
+  return "";
+}
+
+struct Topology::Graph {
+  ClusterDescription cluster;
+  int gpus = 0;
+  int gpus_per_domain = 1;
+
+  // Built once, when first asked for.
+  const ClusterGraph& content() const {
+    std::call_once(built, [this] { graph = generate(cluster, gpus); });
+    return graph;
+  }
+  const Router& routes() const {
+    std::call_once(routed, [this] { router = std::make_unique<Router>(content()); });
+    return *router;
+  }
+
+  VertexId nic_of(int rank) const {  // -1: none
+    if (cluster.graph) return cluster.graph->nic_of_gpu[static_cast<std::size_t>(rank)];
+    const ServerDescription& server = cluster.server;
+    if (server.nics == 0) return -1;
+    const int local = rank % server.gpus;
+    return gpus + rank / server.gpus * server.nics + local * server.nics / server.gpus;
+  }
+  // GPUs in use that share the NIC of `rank`, itself included.
+  int sharing_nic(int rank) const {
+    const VertexId nic = nic_of(rank);
+    if (nic < 0) return 1;
+    const int first = rank - rank % cluster.server.gpus;
+    const int end = std::min(first + cluster.server.gpus, gpus);
+    int sharing = 0;
+    for (int other = first; other < end; ++other) sharing += nic_of(other) == nic ? 1 : 0;
+    return sharing;
+  }
+
+ private:
+  mutable std::once_flag built, routed;
+  mutable ClusterGraph graph;
+  mutable std::unique_ptr<Router> router;
+};
+
+Topology::Topology(ClusterDescription cluster, int gpus) {
+  assert(gpus >= 1);
+  auto graph = std::make_shared<Graph>();
+  graph->gpus_per_domain = cluster.graph ? cluster.graph->gpus_per_domain
+                                         : cluster.server.gpus * cluster.server.domain_servers;
+  graph->cluster = std::move(cluster);
+  graph->gpus = gpus;
+  graph_ = std::move(graph);
+}
+Topology::Topology(const Topology&) = default;
+Topology::Topology(Topology&&) noexcept = default;
+Topology& Topology::operator=(Topology other) noexcept {
+  graph_.swap(other.graph_);
+  return *this;
+}
+Topology::~Topology() = default;
+
+const ClusterDescription& Topology::description() const { return graph_->cluster; }
+const std::string& Topology::name() const { return graph_->cluster.name; }
+const std::string& Topology::source() const { return graph_->cluster.source; }
+const std::string& Topology::default_profile() const { return graph_->cluster.profiles.front(); }
+const std::vector<std::string>& Topology::profiles() const { return graph_->cluster.profiles; }
+int Topology::gpus() const { return graph_->gpus; }
+int Topology::nodes() const { return divide_up(graph_->gpus, graph_->cluster.server.gpus); }
+int Topology::gpus_per_node() const { return graph_->cluster.server.gpus; }
+int Topology::gpus_per_domain() const { return graph_->gpus_per_domain; }
+int Topology::nics_per_node() const { return graph_->cluster.server.nics; }
+Bandwidth Topology::nic_bandwidth() const { return graph_->cluster.server.nic.bandwidth; }
+Bandwidth Topology::nvlink_bandwidth() const {
+  const ServerDescription& server = graph_->cluster.server;
+  return server.gpu_link.bandwidth.bytes_per_second > 0 ? server.gpu_link.bandwidth
+                                                        : server.pcie.bandwidth;
+}
+bool Topology::has_nvswitch() const { return graph_->cluster.server.gpu_fabric == "nvswitch"; }
+std::string Topology::cpu_vendor() const { return graph_->cluster.server.cpu_vendor; }
+std::optional<double> Topology::watts_per_node() const { return graph_->cluster.server.watts; }
+std::optional<double> Topology::dollars_per_gpu_hour() const {
+  return graph_->cluster.dollars_per_gpu_hour;
+}
+
+const std::vector<Vertex>& Topology::vertices() const { return graph_->content().vertices; }
+const std::vector<TopologyLink>& Topology::links() const { return graph_->content().links; }
+
+VertexId Topology::gpu(int rank) const {
+  assert(rank >= 0 && rank < graph_->gpus);
+  return rank;  // GPUs are the first vertices
+}
+
+int Topology::node_of(int rank) const { return rank / graph_->cluster.server.gpus; }
+
+std::optional<VertexId> Topology::nic_of(int rank) const {
+  assert(rank >= 0 && rank < graph_->gpus);
+  const VertexId nic = graph_->nic_of(rank);
+  if (nic < 0) return std::nullopt;
+  return nic;
+}
+
+std::vector<LinkId> Topology::route(int from_rank, int to_rank) const {
+  const VertexId from = gpu(from_rank), to = gpu(to_rank);
+  if (from == to) return {};
+  const Router& router = graph_->routes();
+  if (from_rank / graph_->gpus_per_domain == to_rank / graph_->gpus_per_domain) {
+    std::vector<LinkId> links = router.path(from, to, Reach::kFabric, to_rank);
+    if (!links.empty()) return links;
+  }
+  if (node_of(from_rank) == node_of(to_rank)) {
+    std::vector<LinkId> links = router.path(from, to, Reach::kServer, to_rank);
+    if (!links.empty()) return links;
+  }
+  std::vector<LinkId> links;
+  const auto go = [&](VertexId a, VertexId b, Reach reach) {
+    const std::vector<LinkId> part = router.path(a, b, reach, to_rank);
+    assert(a == b || !part.empty());
+    links.insert(links.end(), part.begin(), part.end());
+  };
+  int leaving = from_rank;  // the GPU through whose NIC the transfer leaves the server
+  const ClusterDescription& cluster = graph_->cluster;
+  if (cluster.network.rails_over_nvlink && !cluster.graph) {
+    const int gpus = cluster.server.gpus, nics = cluster.server.nics;
+    const auto rail = [&](int rank) { return rank % gpus * nics / gpus; };
+    const int first = from_rank - from_rank % gpus;
+    for (int other = first; rail(leaving) != rail(to_rank) && other < first + gpus; ++other) {
+      if (rail(other) == rail(to_rank)) leaving = other;
+    }
+  }
+  if (leaving != from_rank) go(from, gpu(leaving), Reach::kFabric);
+  const VertexId out = graph_->nic_of(leaving), in = graph_->nic_of(to_rank);
+  assert(out >= 0 && in >= 0);
+  go(gpu(leaving), out, Reach::kServer);
+  go(out, in, Reach::kOutside);
+  go(in, to, Reach::kServer);
+  return links;
+}
+
+GroupPlacement Topology::placement(const std::vector<int>& ranks) const {
+  GroupPlacement placement;
+  placement.ranks = static_cast<int>(ranks.size());
+  placement.nodes = 0;
+  placement.ranks_per_node = 0;
+  // A placement counts what costs depend on: where a domain spans servers, members anywhere in it
+  // are as near as in one server.
+  const int near = std::max(graph_->gpus_per_domain, graph_->cluster.server.gpus);
+  std::vector<int> ordered = ranks;
+  if (!std::is_sorted(ordered.begin(), ordered.end())) std::sort(ordered.begin(), ordered.end());
+  for (std::size_t i = 0; i < ordered.size();) {
+    const int place = ordered[i] / near;
+    int together = 0;
+    for (; i < ordered.size() && ordered[i] / near == place; ++i) {
+      assert(ordered[i] >= 0 && ordered[i] < graph_->gpus);
+      ++together;
+      placement.neighbours_sharing_nic =
+          std::max(placement.neighbours_sharing_nic, graph_->sharing_nic(ordered[i]));
+    }
+    ++placement.nodes;
+    placement.ranks_per_node = std::max(placement.ranks_per_node, together);
+  }
+  return placement;
+}
+
+std::string Topology::dot() const {
+  std::string text = "digraph " + quoted(name()) + " {\n  rankdir=BT;\n  node [shape=box];\n";
+  const std::vector<Vertex>& vertices = this->vertices();
+  for (std::size_t i = 0; i < vertices.size(); ++i) {
+    text += "  v" + std::to_string(i) + " [label=" + quoted(vertices[i].name) + "];\n";
+  }
+  for (const TopologyLink& link : links()) {
+    char label[64];
+    std::snprintf(label, sizeof label, "%.4g GB/s", link.bandwidth.bytes_per_second / 1e9);
+    text += "  v" + std::to_string(link.from) + " -> v" + std::to_string(link.to) + " [label=\"" +
+            link.kind + ' ' + label + "\"];\n";
+  }
+  return text + "}\n";
+}
+
+}  // namespace headway
