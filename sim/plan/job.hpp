@@ -1,6 +1,6 @@
-// A job, resolved: model, cluster, precision, batch, software and plan with every value filled in and
-// marked as given, of the framework, or default. Reading reports every problem at once; what is legal
-// but has no effect becomes a note.
+// A job, resolved: model, cluster, precision, batch, software and plan with every value filled in
+// and marked as given, of the framework, or default. Reading reports every problem at once; what is
+// legal but has no effect becomes a note.
 #pragma once
 
 #include <map>
@@ -23,15 +23,16 @@ enum class Origin : std::uint8_t { kGiven, kFramework, kDefault };
 struct Job {
   Transformer model;
   Topology topology;
-  std::string profile;            // of sim/cost: "a100-sxm-80gb"
+  std::string profile;  // of sim/cost: "a100-sxm-80gb", or a path
   Precision precision = Precision::kBf16;
   std::int64_t sequence_length = 0;
   std::int64_t global_batch = 0;  // sequences
-  Software software;
-  ParallelPlan plan;
+  Software software = {};
+  ParallelPlan plan = {};
 
-  std::map<std::string, Origin> origins;  // by key: "plan.tp"
-  std::vector<std::string> notes;         // keys without effect, assumptions
+  std::map<std::string, Origin> origins = {};  // by key: "plan.tp"
+  std::vector<std::string> notes = {};         // keys without effect, assumptions
+  std::vector<LinkOverride> links = {};        // of the cluster, as given
 
   int gpus() const { return topology.gpus(); }
   std::int64_t padded_vocabulary() const;
@@ -46,18 +47,20 @@ struct NotYetBuilt {
 };
 
 struct JobReading {
-  std::optional<Job> job;             // nothing where there are problems or things not yet built
+  std::optional<Job> job;  // nothing where there are problems or things not yet built
   std::vector<NotYetBuilt> not_built;
 };
 
 // `overrides` are option values by dotted key ("plan.tp" -> "8"), as JSON text or bare words; they
-// replace the file's. Their problems name the option. Adds to `problems`, never throws for bad input.
+// replace the file's. Their problems name the option. Adds to `problems`, never throws for bad
+// input.
 struct JobOverride {
   std::string key;     // "plan.tp"
   std::string value;   // "8", "llama3-70b"
   std::string option;  // "--tp", for messages
 };
-JobReading read_job(const JsonNode& node, const std::vector<JobOverride>& overrides, Problems& problems);
+JobReading read_job(const JsonNode& node, const std::vector<JobOverride>& overrides,
+                    Problems& problems);
 
 // The fully resolved job as JSON: {"model": ..., each leaf {"value":, "origin":}}.
 std::string resolved_job_json(const Job& job, int indent);

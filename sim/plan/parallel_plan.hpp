@@ -1,5 +1,5 @@
-// How the work of a training step is spread: degrees, schedule, what is recomputed, what is overlapped.
-// One struct, every key of a job's `plan`; reading and checking are in job.cpp.
+// How the work of a training step is spread: degrees, schedule, what is recomputed, what is
+// overlapped. One struct, every key of a job's `plan`; reading and checking are in job.cpp.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,16 @@ enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
 
 struct ParallelPlan {
   int tp = 1, cp = 1, ep = 1, pp = 1, dp = 1;
-  int vpp = 1;                        // virtual stages per rank
-  int vpp_group = 0;                  // interleaved: micro-batches in a row; 0: pp
-  std::string schedule = "1f1b";      // a name of program/schedule
-  std::vector<std::int64_t> stage_layers;  // of each virtual stage; resolved, never empty after reading
+  int vpp = 1;                    // virtual stages per rank
+  int vpp_group = 0;              // interleaved: micro-batches in a row; 0: pp
+  std::string schedule = "1f1b";  // a name of program/schedule
+  std::vector<std::int64_t>
+      stage_layers;  // of each virtual stage; resolved, never empty after reading
   bool sequence_parallel = false;
   bool overlap_p2p = false;
-  bool scatter_gather = false;        // p2p in tp slices without sequence parallelism
-  std::int64_t micro_batch = 1;       // sequences
-  std::int64_t micro_batches = 1;     // per rank and step: global batch / (dp micro_batch)
+  bool scatter_gather = false;     // p2p in tp slices without sequence parallelism
+  std::int64_t micro_batch = 1;    // sequences
+  std::int64_t micro_batches = 1;  // per rank and step: global batch / (dp micro_batch)
   DataParallelKind dp_kind = DataParallelKind::kDdp;
   std::optional<std::int64_t> bucket_elements;  // of gradients; nothing: one bucket per model chunk
   bool overlap_grad_reduce = false;

@@ -16,9 +16,9 @@ struct Axis {
 };
 
 // A family of process groups that partitions the ranks (or, with `only`, some of them): every rank
-// belongs to the group of those that share its coordinates along all axes but `axes`. `only` restricts
-// the members to these coordinates along the single axis of the family (the embedding group: first and
-// last stage). Members are ordered by rank.
+// belongs to the group of those that share its coordinates along all axes but `axes`. `only`
+// restricts the members to these coordinates along the single axis of the family (the embedding
+// group: first and last stage). Members are ordered by rank.
 struct GroupFamily {
   std::string name;
   std::vector<std::string> axes;
@@ -33,7 +33,7 @@ class RankGrid {
 
   int size() const { return size_; }
   const std::vector<Axis>& axes() const { return axes_; }
-  int axis_size(std::string_view axis) const;   // 1 where there is no such axis
+  int axis_size(std::string_view axis) const;  // 1 where there is no such axis
   int coordinate(int rank, std::string_view axis) const;
   std::vector<int> coordinates(int rank) const;  // in the order of axes()
   int rank(const std::vector<int>& coordinates) const;

@@ -1,10 +1,12 @@
 // What the training framework does beyond the plan: which kernels it fuses, how it accumulates
 // gradients, what its host costs, when it synchronises. A framework preset is one JSON file in
-// sim/plan/frameworks, each value with its source; a job's `software` overrides some of it.
+// sim/plan/frameworks, each value as {"value": ..., "source": ...}; it may build on another one
+// ("extends"). A job's `software` overrides some of it.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/core/json_reader.hpp"
@@ -17,9 +19,10 @@ namespace headway {
 
 // How a micro-batch's weight gradient reaches the main gradient.
 enum class GradientAccumulation : std::uint8_t {
-  kFused,       // the weight-gradient GEMM adds into the main gradient (read-modify-write in its epilogue)
-  kSameType,    // a separate add into a gradient of the parameters' type (read 2+2, write 2 bytes)
-  kMainGradient // a separate add of a 16-bit gradient into a fp32 one (read 2+4, write 4 bytes)
+  kFused,        // the weight-gradient GEMM adds into the main gradient (read-modify-write in its
+                 // epilogue)
+  kSameType,     // a separate add into a gradient of the parameters' type (read 2+2, write 2 bytes)
+  kMainGradient  // a separate add of a 16-bit gradient into a fp32 one (read 2+4, write 4 bytes)
 };
 
 enum class Launch : std::uint8_t { kEager, kCudaGraph };
@@ -28,41 +31,44 @@ struct Software {
   std::string framework = "headway";
   std::string source;
   AttentionKernel attention = AttentionKernel::kFlash2;
-  bool fused_kernels = true;       // bias-GeLU, masked softmax, bias-dropout-add
+  bool fused_kernels = true;  // bias-GeLU, masked softmax, bias-dropout-add
   bool fused_norm = true;
   bool fused_rotary = true;
-  bool fused_loss = false;         // whole cross entropy in one kernel per pass
-  bool gathered_logits = false;    // the loss works on logits gathered over tp
-  double dropout = 0;              // hidden and attention
+  bool fused_loss = false;       // whole cross entropy in one kernel per pass
+  bool gathered_logits = false;  // the loss works on logits gathered over tp
+  double dropout = 0;            // hidden and attention
   GradientAccumulation accumulation = GradientAccumulation::kFused;
   DataType main_gradient_type = DataType::kFp32;
-  bool master_parameters = true;   // fp32 copies kept by the optimizer
-  bool batched_p2p = true;         // send and receive of a step are posted and awaited together
-  bool p2p_synchronises = false;   // the host waits for the device after each p2p
+  bool master_parameters = true;  // fp32 copies kept by the optimizer
+  bool batched_p2p = true;        // send and receive of a step are posted and awaited together
+  bool p2p_synchronises = false;  // the host waits for the device after each p2p
   std::int64_t vocabulary_multiple = 128;  // padded to this times tp; 1: not padded
   bool pad_vocabulary_at_tp1 = true;
   Launch launch = Launch::kEager;
 
   // Host times (eager). Per launched kernel, forward and backward apart; per micro-batch and stage;
-  // per step. `host_tp_jitter[i]` multiplies them at tp = 2^i: a collective waits for the slowest host.
+  // per step. `host_tp_jitter[i]` multiplies them at tp = 2^i: a collective waits for the slowest
+  // host.
   Time host_per_kernel_forward, host_per_kernel_backward, host_per_micro_batch, host_per_step;
   std::vector<double> host_tp_jitter;
-  Time p2p_blocking;               // both ends of a p2p are blocked for this long, beyond the transfer
+  Time p2p_blocking;  // both ends of a p2p are blocked for this long, beyond the transfer
 
   // Share of the node's nominal NIC bandwidth that its data-parallel collectives reach.
   double dp_network_efficiency = 1;
-  // Named software constants (the fitted ones) keep their provenance here for reports.
+  // Where each value of the preset comes from, "host_per_step: ...", for reports.
   std::vector<std::string> notes;
 
   // Memory: the CUDA context and the communicators' buffers.
   Bytes context;
   Bytes workspace;
 
-  // Defaults that the framework gives to a plan (only where the job is silent).
-  std::optional<bool> overlap_grad_reduce, overlap_param_gather, overlap_p2p;
-  std::optional<std::int64_t> bucket_elements;
-  std::optional<DataParallelKind> dp_kind;
+  // Defaults that the framework gives to a plan and to an inline model, where the job is silent:
+  // JSON objects with the keys of a job's `plan` and `model`.
+  std::optional<JsonNode> plan_defaults, model_defaults;
 };
+
+// The words of `software.attention` and of a preset.
+const std::vector<std::pair<std::string, AttentionKernel>>& attention_words();
 
 // Nothing where unknown; a broken preset file throws InvalidInput.
 std::optional<Software> framework_preset(const std::string& name);

@@ -1,0 +1,403 @@
+// Reads a job: its sections one after the other, then the plan against all of them.
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "sim/core/shipped_files.hpp"
+#include "sim/plan/job.hpp"
+#include "sim/plan/job_override.hpp"
+#include "sim/plan/job_section.hpp"
+#include "sim/plan/plan_legality.hpp"
+#include "sim/plan/plan_reader.hpp"
+
+namespace headway {
+namespace {
+
+// What a job without `software.framework` is run by.
+constexpr std::string_view kDefaultFramework = "headway";
+
+bool is_path(const std::string& text) {
+  return text.find('/') != std::string::npos || text.ends_with(".json");
+}
+
+std::string unknown(const std::string& word, const std::vector<std::string>& known,
+                    const std::string& or_else) {
+  std::string message = "\"" + word + "\" is not known";
+  const std::string near = nearest(word, known);
+  if (!near.empty()) message += "; did you mean \"" + near + "\"?";
+  return message + "; expected " + any_of(known) + or_else;
+}
+
+class JobReader {
+ public:
+  JobReader(const JsonNode& node, Problems& problems)
+      : node_(node), problems_(problems), root_("", node, node, std::nullopt, problems, origins_) {}
+
+  JobReading read() {
+    const std::size_t before = problems_.size();
+    JobReading reading;
+    if (!node_.is_object()) {  // said by the section's reader already
+      return reading;
+    }
+    read_software();
+    read_model();
+    read_batch();
+    read_cluster();
+    JobSection section("plan", node_, root_.optional_object("plan"),
+                       software_ ? software_->plan_defaults : std::nullopt, problems_, origins_);
+    plan_ = read_plan(section);
+    const PlanContext context = {
+        model_, topology_ ? std::optional<std::int64_t>(topology_->gpus()) : std::nullopt,
+        sequence_length_, global_batch_};
+    resolve_plan(plan_, context, section, root_, notes_);
+    resolve_gradients(section);
+    root_.finish();
+
+    reading.not_built = std::move(not_built_);
+    std::move(plan_.not_built.begin(), plan_.not_built.end(),
+              std::back_inserter(reading.not_built));
+    if (problems_.size() == before && reading.not_built.empty()) reading.job = job();
+    return reading;
+  }
+
+ private:
+  void read_software() {
+    const auto node = root_.optional_object("software");
+    JobSection section("software", node_, node, std::nullopt, problems_, origins_);
+    const auto name = section.string("framework", std::string(kDefaultFramework));
+    if (name) software_ = framework_preset(*name);
+    if (name && !software_) {
+      std::vector<std::string> known;
+      for (const FrameworkName& preset : framework_presets()) known.push_back(preset.name);
+      section.problem("framework", unknown(*name, known, ""));
+    }
+    if (!section.given("framework")) {
+      notes_.push_back(
+          "software.framework is not given: headway (bf16 parameters and gradients, fp32 master "
+          "copy and Adam moments, fused kernels, everything that can overlap overlaps)");
+    }
+    Software unknown_framework;
+    read_software_keys(section, software_ ? *software_ : unknown_framework);
+    section.finish();
+  }
+
+  // The job's choice, or what the framework has.
+  template <typename Field>
+  void choose(JobSection& section, std::string_view key,
+              const std::vector<std::pair<std::string, Field>>& words, Field& field) {
+    std::vector<std::string> names;
+    for (const auto& [word, value] : words) names.push_back(word);
+    const auto chosen = section.choice(key, names, "");
+    if (!section.given(key)) origins_["software." + std::string(key)] = Origin::kFramework;
+    for (const auto& [word, value] : words) {
+      if (chosen == word) field = value;
+    }
+  }
+  void choose(JobSection& section, std::string_view key, bool& field) {
+    field = section.boolean(key, field).value_or(field);
+    if (!section.given(key)) origins_["software." + std::string(key)] = Origin::kFramework;
+  }
+
+  void read_software_keys(JobSection& section, Software& software) {
+    choose(section, "attention", attention_words(), software.attention);
+    choose(section, "fused_kernels", software.fused_kernels);
+    choose<bool>(section, "norm_kernel", {{"fused", true}, {"unfused", false}},
+                 software.fused_norm);
+    choose(section, "fused_loss", software.fused_loss);
+    choose<Launch>(section, "launch",
+                   {{"eager", Launch::kEager}, {"cuda_graph", Launch::kCudaGraph}},
+                   software.launch);
+    if (section.boolean("compile", false).value_or(false)) {
+      not_yet(not_built_, section, "compile", "compiled models (torch.compile)");
+    }
+    const auto scope = section.optional_words(
+        "cuda_graph_scope",
+        {"layer", "attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"});
+    if (!scope) return;
+    if (software.launch == Launch::kEager) {
+      notes_.push_back("software.cuda_graph_scope has no effect: launch is eager");
+    } else if (!scope->empty()) {
+      not_yet(not_built_, section, "cuda_graph_scope", "CUDA graphs over a part of the model");
+    }
+  }
+
+  void read_model() {
+    const auto node = root_.optional_any("model");
+    if (!node) {
+      root_.problem("model",
+                    "missing; expected a preset's name, a path to a config.json, or a model");
+    } else if (node->is_string()) {
+      read_named_model(node->string());
+    } else if (node->is_object()) {
+      read_inline_model(*node);
+    } else {
+      root_.problem("model", node->text() +
+                                 " is not allowed; expected a preset's name, a path to a "
+                                 "config.json, or a model");
+    }
+    if (model_) refuse_what_is_not_built();
+  }
+
+  void read_named_model(const std::string& name) {
+    if (is_path(name)) {
+      try {
+        const std::size_t before = problems_.size();
+        TransformerReading reading = read_transformer(JsonNode::parse_file(name), true, problems_);
+        if (problems_.size() == before) model_ = std::move(reading.model);
+        if (!reading.ignored.empty()) {
+          std::string keys;
+          for (const std::string& key : reading.ignored) keys += (keys.empty() ? "" : ", ") + key;
+          notes_.push_back("keys of " + name + " that do not matter here: " + keys);
+        }
+      } catch (const InvalidInput& error) {
+        for (const Problem& problem : error.problems())
+          problems_.add(problem.file, problem.pointer, problem.message);
+      }
+      return;
+    }
+    model_ = transformer_preset(name);
+    if (model_) return;
+    std::vector<std::string> known;
+    for (const PresetName& preset : transformer_presets()) known.push_back(preset.name);
+    root_.problem("model", unknown(name, known, ", or a path to a config.json"));
+  }
+
+  void read_inline_model(const JsonNode& node) {
+    const std::size_t before = problems_.size();
+    for (const std::string& key : node.keys()) origins_["model." + key] = Origin::kGiven;
+    const std::optional<JsonNode> defaults = software_ ? software_->model_defaults : std::nullopt;
+    if (!defaults) {
+      TransformerReading reading = read_transformer(node, false, problems_);
+      if (problems_.size() == before) model_ = std::move(reading.model);
+      return;
+    }
+    for (const std::string& key : defaults->keys())
+      origins_.try_emplace("model." + key, Origin::kFramework);
+    Problems found;
+    TransformerReading reading = read_transformer(with_defaults(node, *defaults), false, found);
+    for (const Problem& problem : found.list()) {
+      problems_.add(problem.file, node.pointer() + problem.pointer, problem.message);
+    }
+    if (problems_.size() == before) model_ = std::move(reading.model);
+  }
+
+  void refuse_what_is_not_built() {
+    const auto refuse = [&](std::string rule) {
+      not_yet(not_built_, root_, "model", std::move(rule));
+    };
+    if (model_->num_experts > 0) refuse("mixture of experts");
+    if (model_->latent_attention) refuse("latent attention");
+    if (model_->num_nextn_predict_layers > 0) refuse("multi-token prediction");
+  }
+
+  void read_batch() {
+    std::vector<std::string> names = precision_names();
+    const auto word = root_.choice("precision", names, std::string(name(Precision::kBf16)));
+    if (word) {
+      precision_ = *precision_named(*word);
+      if (compute_type(precision_) == DataType::kFp8 ||
+          compute_type(precision_) == DataType::kFp4) {
+        not_yet(not_built_, root_, "precision", *word);
+      }
+    }
+    const std::size_t before = problems_.size();
+    sequence_length_ = root_.optional_integer("sequence_length", {.min = 1, .max = kLargestCount});
+    const auto lengths = root_.optional_object("sequence_lengths");
+    if (lengths) {
+      ObjectReader reader(*lengths, problems_);
+      reader.require_string("histogram");
+      reader.finish();
+      not_yet(not_built_, root_, "sequence_lengths", "packed sequences");
+      if (sequence_length_)
+        root_.problem("sequence_lengths", "given beside sequence_length; expected one of the two");
+    } else if (!sequence_length_ && problems_.size() == before) {
+      root_.problem("sequence_length", "missing; expected the tokens of a sequence");
+    }
+    if (!root_.given("global_batch"))
+      root_.problem("global_batch", "missing; expected the sequences of a step");
+    global_batch_ = root_.optional_integer("global_batch", {.min = 1, .max = kLargestCount});
+    if (model_ && sequence_length_) check_lengths();
+  }
+
+  void check_lengths() {
+    if (model_->sliding_window && *model_->sliding_window < *sequence_length_) {
+      not_yet(not_built_, root_, "model", "sliding-window attention");
+    }
+    const bool learned = model_->position_embedding == PositionEmbedding::kLearned;
+    if (learned && model_->max_positions > 0 && model_->max_positions < *sequence_length_) {
+      notes_.push_back("the model's " + std::to_string(model_->max_positions) +
+                       " learned positions are extended to the sequence of " +
+                       std::to_string(*sequence_length_));
+      model_->max_positions = 0;
+    }
+  }
+
+  void read_cluster() {
+    const auto node = root_.optional_object("cluster");
+    if (!node) {
+      if (!root_.given("cluster")) {
+        root_.problem("cluster",
+                      "missing; expected {\"topology\": ..., \"nodes\": or \"gpus\": ...}");
+      }
+      return;
+    }
+    JobSection section("cluster", node_, node, std::nullopt, problems_, origins_);
+    const auto name = section.optional_any("topology");
+    if (!name || !name->is_string()) {
+      section.problem("topology",
+                      name ? name->text() + " is not allowed; expected a preset's name or a path"
+                           : "missing; expected a preset's name or a path");
+    }
+    const auto nodes = section.optional_integer("nodes", {.min = 1, .max = kLargestDegree});
+    const auto gpus = section.optional_integer("gpus", {.min = 1, .max = kLargestDegree});
+    if (!section.given("nodes") && !section.given("gpus")) {
+      section.problem("gpus", "missing; expected gpus, or nodes");
+    }
+    read_links(section.optional_object("links"));
+    const auto profile = section.optional_any("profile");
+    section.finish();
+    const bool counts_fine =
+        (gpus || nodes) && (gpus || !section.given("gpus")) && (nodes || !section.given("nodes"));
+    if (name && name->is_string() && counts_fine) read_named_topology(*name, nodes, gpus, section);
+    if (topology_) choose_profile(profile, section);
+  }
+
+  void read_named_topology(const JsonNode& name, std::optional<std::int64_t> nodes,
+                           std::optional<std::int64_t> gpus, JobSection& section) {
+    std::optional<std::int64_t> count = gpus;
+    if (nodes) {  // a first look tells how many GPUs a node has
+      const auto one = read_topology(name.string(), 1, {}, name, problems_);
+      if (!one) return;
+      const std::int64_t together = *nodes * one->gpus_per_node();
+      if (gpus && *gpus != together) {
+        section.problem("gpus", std::to_string(*gpus) + " contradicts " + std::to_string(*nodes) +
+                                    " nodes of " + std::to_string(one->gpus_per_node()) + " GPUs");
+        return;
+      }
+      if (together > kLargestDegree) {
+        section.problem("nodes", std::to_string(together) + " GPUs are too many; expected up to " +
+                                     std::to_string(kLargestDegree));
+        return;
+      }
+      count = together;
+    }
+    topology_ = read_topology(name.string(), static_cast<int>(*count), links_, name, problems_);
+  }
+
+  void read_links(const std::optional<JsonNode>& node) {
+    if (!node) return;
+    for (const std::string& kind : node->keys()) {
+      const JsonNode link = *node->find(kind);
+      ObjectReader reader(link, problems_);
+      LinkOverride change;
+      change.kind = kind;
+      change.bandwidth = reader.bandwidth("bandwidth");
+      change.latency = reader.time("latency");
+      change.pointer = link.pointer();
+      if (link.is_object() && !reader.has("bandwidth") && !reader.has("latency")) {
+        reader.problem("", "changes nothing; expected bandwidth or latency");
+      }
+      reader.finish();
+      links_.push_back(std::move(change));
+    }
+  }
+
+  void choose_profile(const std::optional<JsonNode>& given, JobSection& section) {
+    profile_ = topology_->default_profile();
+    if (!given) return;
+    if (!given->is_string()) {
+      section.problem("profile",
+                      given->text() + " is not allowed; expected a profile's name or a path");
+      return;
+    }
+    profile_ = given->string();
+    if (is_path(profile_)) return;
+    std::vector<std::string> known = topology_->profiles();
+    for (const std::string_view shipped : shipped_names("calibration/profiles/")) {
+      if (std::find(known.begin(), known.end(), shipped) == known.end())
+        known.emplace_back(shipped);
+    }
+    if (std::find(known.begin(), known.end(), profile_) == known.end()) {
+      section.problem("profile", unknown(profile_, known, ", or a path"));
+    }
+  }
+
+  // The gradients' type follows the framework's way of accumulating, and the other way round where
+  // the job names the type.
+  void resolve_gradients(const JobSection& section) {
+    if (!software_) return;
+    ParallelPlan& plan = plan_.plan;
+    const DataType stored = storage_type(precision_);
+    if (plan_.grad_dtype) {
+      plan.gradient_type = *data_type_named(*plan_.grad_dtype);
+      if (software_->accumulation != GradientAccumulation::kFused) {
+        software_->accumulation = plan.gradient_type == stored
+                                      ? GradientAccumulation::kSameType
+                                      : GradientAccumulation::kMainGradient;
+      }
+    } else {
+      const bool follows =
+          software_->accumulation == GradientAccumulation::kSameType || stored == DataType::kFp64;
+      plan.gradient_type = follows ? stored : software_->main_gradient_type;
+      if (!section.stated("grad_dtype")) origins_["plan.grad_dtype"] = Origin::kFramework;
+    }
+    software_->main_gradient_type = plan.gradient_type;
+    // Parameters of full precision are their own master copy.
+    if (size_of(stored, 1).count >= 4) software_->master_parameters = false;
+    if (plan_.bucket && plan_.bucket->count > 0) {
+      plan.bucket_elements =
+          std::max<std::int64_t>(1, plan_.bucket->count / size_of(plan.gradient_type, 1).count);
+    }
+  }
+
+  Job job() {
+    assert(model_ && topology_ && software_ && sequence_length_ && global_batch_);
+    Job job{.model = std::move(*model_),
+            .topology = std::move(*topology_),
+            .profile = std::move(profile_)};
+    job.precision = precision_;
+    job.sequence_length = *sequence_length_;
+    job.global_batch = *global_batch_;
+    job.software = std::move(*software_);
+    job.plan = std::move(plan_.plan);
+    job.origins = std::move(origins_);
+    job.notes = std::move(notes_);
+    job.links = std::move(links_);
+    return job;
+  }
+
+  const JsonNode& node_;
+  Problems& problems_;
+  std::map<std::string, Origin> origins_;
+  JobSection root_;
+  std::vector<NotYetBuilt> not_built_;
+  std::vector<std::string> notes_;
+  std::optional<Software> software_;
+  std::optional<Transformer> model_;
+  std::optional<Topology> topology_;
+  std::string profile_;
+  std::vector<LinkOverride> links_;
+  Precision precision_ = Precision::kBf16;
+  std::optional<std::int64_t> sequence_length_, global_batch_;
+  PlanReading plan_;
+};
+
+}  // namespace
+
+JobReading read_job(const JsonNode& node, const std::vector<JobOverride>& overrides,
+                    Problems& problems) {
+  if (overrides.empty()) return JobReader(node, problems).read();
+  Problems found;
+  const JsonNode together = with_overrides(node, overrides, found);
+  const std::size_t misplaced = found.size();
+  JobReading reading = JobReader(together, found).read();
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const Problem problem =
+        i < misplaced ? found.list()[i] : at_origin(found.list()[i], node, overrides);
+    problems.add(problem.file, problem.pointer, problem.message);
+  }
+  if (misplaced > 0) reading.job.reset();
+  return reading;
+}
+
+}  // namespace headway

@@ -1,0 +1,314 @@
+#include "sim/plan/plan_legality.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "sim/program/schedule.hpp"
+
+namespace headway {
+namespace {
+
+std::string text(std::int64_t number) { return std::to_string(number); }
+
+class Legality {
+ public:
+  Legality(PlanReading& reading, const PlanContext& context, JobSection& section, JobSection& job,
+           std::vector<std::string>& notes)
+      : reading_(reading),
+        plan_(reading.plan),
+        context_(context),
+        section_(section),
+        job_(job),
+        notes_(notes) {}
+
+  void resolve() {
+    check_tensor_parallelism();
+    check_sequence();
+    check_gpus();
+    check_batch();
+    check_experts();
+    check_pipeline();
+    note_what_has_no_effect();
+  }
+
+ private:
+  void problem(std::string_view key, std::string message) {
+    section_.problem(key, std::move(message));
+  }
+  void note(std::string_view key, const std::string& why) {
+    if (section_.given(key))
+      notes_.push_back("plan." + std::string(key) + " has no effect: " + why);
+  }
+
+  void check_tensor_parallelism() {
+    if (!reading_.tp || !context_.model) return;
+    const std::int64_t tp = *reading_.tp;
+    plan_.tp = static_cast<int>(tp);
+    const Transformer& model = *context_.model;
+    const auto must_divide = [&](std::int64_t size, const std::string& what) {
+      if (size % tp != 0)
+        problem("tp", text(tp) + " does not divide the " + text(size) + " " + what);
+    };
+    must_divide(model.num_attention_heads, "attention heads");
+    must_divide(model.intermediate_size, "columns of the MLP (intermediate_size)");
+    const std::int64_t kv = model.num_key_value_heads;
+    if (kv % tp == 0 || model.num_attention_heads % tp != 0) return;
+    if (tp % kv == 0) {
+      not_yet(reading_.not_built, section_, "tp",
+              "grouped-query attention with fewer KV heads than tp ranks");
+    } else {
+      problem("tp", text(tp) + " neither divides the " + text(kv) +
+                        " key-value heads nor is a multiple of them");
+    }
+  }
+
+  void check_sequence() {
+    if (!context_.sequence_length) return;
+    const std::int64_t length = *context_.sequence_length;
+    if (reading_.tp && *reading_.tp > 1 && plan_.sequence_parallel && length % *reading_.tp != 0) {
+      problem("sequence_parallel", "tp " + text(*reading_.tp) +
+                                       " does not divide the sequence of " + text(length) +
+                                       " tokens");
+    }
+    // Each rank holds a part from the front and its mirror image from the back.
+    if (reading_.cp && *reading_.cp > 1 && length % (2 * *reading_.cp) != 0) {
+      problem("cp", "2 x cp = " + text(2 * *reading_.cp) + " does not divide the sequence of " +
+                        text(length) + " tokens");
+    }
+  }
+
+  void check_gpus() {
+    if (!reading_.tp || !reading_.pp || !reading_.cp) return;
+    plan_.pp = static_cast<int>(*reading_.pp);
+    plan_.cp = static_cast<int>(*reading_.cp);
+    if (reading_.ep) plan_.ep = static_cast<int>(*reading_.ep);
+    if (!context_.gpus) return;
+    const std::int64_t model_ranks = *reading_.tp * *reading_.pp * *reading_.cp;
+    const std::string product = "tp " + text(*reading_.tp) + " x cp " + text(*reading_.cp) +
+                                " x pp " + text(*reading_.pp) + " = " + text(model_ranks);
+    if (*context_.gpus % model_ranks != 0) {
+      problem("", product + " does not divide the " + text(*context_.gpus) + " GPUs");
+      return;
+    }
+    dp_ = *context_.gpus / model_ranks;
+    plan_.dp = static_cast<int>(*dp_);
+    if (reading_.dp && *reading_.dp != *dp_) {
+      problem("dp", text(*reading_.dp) + " is not what remains: " + text(*context_.gpus) +
+                        " GPUs / (" + product + ") = " + text(*dp_));
+    }
+  }
+
+  void check_batch() {
+    if (!reading_.micro_batch) return;
+    plan_.micro_batch = *reading_.micro_batch;
+    if (!dp_ || !context_.global_batch) return;
+    const std::int64_t share = *dp_ * *reading_.micro_batch;
+    if (*context_.global_batch % share != 0) {
+      job_.problem("global_batch", text(*context_.global_batch) + " does not divide by dp " +
+                                       text(*dp_) + " x micro_batch " +
+                                       text(*reading_.micro_batch) + " = " + text(share));
+      return;
+    }
+    micro_batches_ = *context_.global_batch / share;
+    plan_.micro_batches = *micro_batches_;
+  }
+
+  void check_experts() {
+    if (!context_.model || !reading_.ep) return;
+    const std::int64_t ep = *reading_.ep;
+    if (context_.model->num_experts == 0) return;
+    if (context_.model->num_experts % ep != 0) {
+      problem("ep",
+              text(ep) + " does not divide the " + text(context_.model->num_experts) + " experts");
+    }
+    if (ep > 1)
+      not_yet(reading_.not_built, section_, "ep", "expert parallelism (ep " + text(ep) + ")");
+    if (!dp_ || !reading_.etp) return;
+    const std::int64_t ranks = *dp_ * *reading_.cp * *reading_.tp;
+    if (ranks % (*reading_.etp * ep) != 0) {
+      problem("ep", "etp " + text(*reading_.etp) + " x ep " + text(ep) + " does not divide the " +
+                        text(ranks) + " ranks of a pipeline stage");
+    }
+  }
+
+  void check_pipeline() {
+    if (!reading_.pp || section_.left_open("schedule") || section_.left_open("vpp")) return;
+    if (*reading_.pp == 1) {
+      collapse_pipeline();
+      return;
+    }
+    if (!reading_.schedule) return;
+    plan_.schedule = *reading_.schedule;
+    const Schedule* schedule = find_schedule(*reading_.schedule);
+    if (schedule == nullptr) return;  // not built: what it demands is not known yet
+    const int fixed = schedule->fixed_stages_per_rank;
+    plan_.vpp = static_cast<int>(reading_.vpp.value_or(fixed > 0 ? fixed : 1));
+    plan_.vpp_group = static_cast<int>(reading_.vpp_group.value_or(0));
+    if (micro_batches_) {
+      const std::string refusal = schedule->refusal(
+          {plan_.pp, plan_.vpp, static_cast<int>(*micro_batches_), plan_.vpp_group});
+      if (!refusal.empty()) {
+        problem("schedule", schedule->name + " " + refusal);
+        return;
+      }
+    }
+    resolve_layers(static_cast<std::int64_t>(plan_.pp) * plan_.vpp / schedule->copies);
+  }
+
+  // One pipeline rank runs forward and backward in turn, whatever schedule is named.
+  void collapse_pipeline() {
+    plan_.schedule = "1f1b";
+    plan_.vpp = 1;
+    plan_.overlap_p2p = false;
+    plan_.scatter_gather = false;
+    if (!context_.model) return;
+    const std::int64_t layers = context_.model->num_hidden_layers;
+    if (reading_.stage_layers) check_sum();
+    plan_.stage_layers = {layers};
+  }
+
+  void check_sum() {
+    const std::int64_t layers = context_.model->num_hidden_layers;
+    const auto& given = *reading_.stage_layers;
+    // Saturating: every entry is below 2^24, but a list may be long.
+    const std::int64_t sum = std::accumulate(given.begin(), given.end(), std::int64_t{0});
+    if (sum != layers) {
+      problem("stage_layers",
+              "the entries add up to " + text(sum) + ", the model has " + text(layers) + " layers");
+    }
+  }
+
+  void resolve_layers(std::int64_t stages) {
+    if (!context_.model) return;
+    const std::int64_t layers = context_.model->num_hidden_layers;
+    if (reading_.stage_layers) {
+      const auto entries = static_cast<std::int64_t>(reading_.stage_layers->size());
+      if (entries != stages) {
+        problem("stage_layers", text(entries) + " entries; expected one for each of the " +
+                                    text(stages) + " virtual stages (pp " + text(plan_.pp) +
+                                    " x vpp " + text(plan_.vpp) + ")");
+      }
+      check_sum();
+      plan_.stage_layers = *reading_.stage_layers;
+      return;
+    }
+    if (layers < stages && layers + 2 != stages) {
+      problem(plan_.vpp > 1 ? "vpp" : "pp",
+              "pp " + text(plan_.pp) + " x vpp " + text(plan_.vpp) + " = " + text(stages) +
+                  " virtual stages for " + text(layers) +
+                  " layers; expected at most as many, or stage_layers");
+      return;
+    }
+    plan_.stage_layers = divided_layers(layers, stages);
+  }
+
+  void note_what_has_no_effect() {
+    note_tensor_and_context();
+    note_pipeline();
+    note_data();
+    if (plan_.recompute != Recompute::kFull) {
+      note("recompute_layers", "recompute is not full");
+      note("recompute_keep", "recompute is not full");
+      plan_.recompute_layers = 0;
+    }
+    if (plan_.recompute != Recompute::kSelective)
+      note("recompute_modules", "recompute is not selective");
+    note_depth();
+    if (!context_.model || context_.model->num_experts > 0) return;
+    for (const char* key : {"etp", "moe"}) note(key, "the model has no experts");
+    if (reading_.ep.value_or(1) > 1) note("ep", "the model has no experts");
+    plan_.ep = 1;
+  }
+
+  void note_tensor_and_context() {
+    if (reading_.tp == 1) {
+      if (plan_.sequence_parallel) note("sequence_parallel", "tp is 1");
+      plan_.sequence_parallel = false;
+      for (const char* key : {"tp_overlap", "tp_kind", "tp_depth"}) note(key, "tp is 1");
+    }
+    if (reading_.cp == 1) {
+      for (const char* key : {"cp_kind", "ulysses_degree"}) note(key, "cp is 1");
+    }
+  }
+
+  void note_pipeline() {
+    if (reading_.pp == 1) {
+      for (const char* key :
+           {"vpp", "vpp_group", "schedule", "overlap_p2p", "scatter_gather", "vocabulary"}) {
+        note(key, "pp is 1");
+      }
+      return;
+    }
+    if (plan_.schedule != "interleaved") note("vpp_group", "the schedule is not interleaved");
+    if (plan_.scatter_gather && reading_.tp == 1) {
+      note("scatter_gather", "tp is 1");
+      plan_.scatter_gather = false;
+    } else if (plan_.scatter_gather && plan_.sequence_parallel) {
+      note("scatter_gather", "sequence parallelism sends slices already");
+      plan_.scatter_gather = false;
+    }
+  }
+
+  void note_data() {
+    const std::string& kind = reading_.dp_kind;
+    if (kind != "horovod") note("cycle_time", "dp_kind is not horovod");
+    if (kind == "ddp" || kind == "horovod") {
+      note("overlap_param_gather", "dp_kind " + kind + " gathers no parameters");
+      note("param_gather_dtype", "dp_kind " + kind + " gathers no parameters");
+      note("shard", "dp_kind " + kind + " shards nothing");
+      plan_.overlap_param_gather = false;
+    }
+    if (kind == "ddp" || kind == "horovod" || kind == "zero1" || kind == "distributed_optimizer") {
+      note("reshard_after_forward", "dp_kind " + kind + " keeps the parameters whole");
+      note("prefetch", "dp_kind " + kind + " keeps the parameters whole");
+    }
+    if (!section_.given("offload")) note("offload_layers", "nothing is offloaded");
+    if (dp_ == 1) {
+      for (const char* key : {"overlap_grad_reduce", "overlap_param_gather"}) note(key, "dp is 1");
+    }
+  }
+
+  // A whole stage is the most that can be recomputed.
+  void note_depth() {
+    if (plan_.recompute_layers == 0 || plan_.stage_layers.empty()) return;
+    const std::int64_t most =
+        *std::max_element(plan_.stage_layers.begin(), plan_.stage_layers.end());
+    if (plan_.recompute_layers < most) return;
+    if (plan_.recompute_layers > most) {
+      notes_.push_back("plan.recompute_layers " + text(plan_.recompute_layers) +
+                       " is more than the " + text(most) +
+                       " layers of a stage: all are recomputed");
+    }
+    plan_.recompute_layers = 0;
+  }
+
+  PlanReading& reading_;
+  ParallelPlan& plan_;
+  const PlanContext& context_;
+  JobSection& section_;
+  JobSection& job_;
+  std::vector<std::string>& notes_;
+  std::optional<std::int64_t> dp_, micro_batches_;
+};
+
+}  // namespace
+
+void resolve_plan(PlanReading& reading, const PlanContext& context, JobSection& section,
+                  JobSection& job, std::vector<std::string>& notes) {
+  Legality(reading, context, section, job, notes).resolve();
+}
+
+std::vector<std::int64_t> divided_layers(std::int64_t layers, std::int64_t stages) {
+  std::vector<std::int64_t> result(static_cast<std::size_t>(stages), layers / stages);
+  if (layers % stages == 0) return result;
+  if ((layers + 2) % stages == 0) {
+    std::fill(result.begin(), result.end(), (layers + 2) / stages);
+    --result.front();
+    --result.back();
+    return result;
+  }
+  for (std::int64_t i = 0; i < layers % stages; ++i) ++result[static_cast<std::size_t>(i)];
+  return result;
+}
+
+}  // namespace headway

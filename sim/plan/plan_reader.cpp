@@ -1,0 +1,285 @@
+#include "sim/plan/plan_reader.hpp"
+
+#include <algorithm>
+
+#include "sim/program/schedule.hpp"
+
+namespace headway {
+namespace {
+
+using Words = std::vector<std::string>;
+
+// Every schedule that a job may name; those without a leaf in program/pipeline are not built yet.
+const Words kSchedules = {"1f1b",     "gpipe",      "interleaved", "looped-bfs", "pipedream",
+                          "zb-h1",    "zb-h2",      "zb-v",        "v-half",     "v-min",
+                          "dualpipe", "dualpipe-v", "chimera"};
+const Words kDataParallelKinds = {
+    "ddp", "horovod", "zero1", "distributed_optimizer", "zero2", "zero3", "fsdp", "hsdp", "zero++"};
+const Words kModules = {"core_attn", "core_attention", "layernorm", "mla_up_proj",
+                        "mlp",       "moe_act",        "moe",       "shared_experts"};
+const Words kAxes = {"tp", "cp", "ep", "dp", "pp"};
+
+// A path rather than a word.
+bool is_path(const std::string& text) {
+  return text.find('/') != std::string::npos || text.ends_with(".csv");
+}
+
+class PlanReader {
+ public:
+  explicit PlanReader(JobSection& section) : section_(section) {}
+
+  PlanReading read() {
+    read_degrees();
+    read_tensor_parallelism();
+    read_context_parallelism();
+    read_schedule();
+    read_data_parallelism();
+    read_state();
+    read_recomputation();
+    read_vocabulary();
+    read_experts();
+    read_order();
+    for (const std::string& key : section_.open_keys()) {
+      not_yet(reading_.not_built, section_, key, "plan search (plan." + key + " is left open)");
+    }
+    return std::move(reading_);
+  }
+
+ private:
+  void refuse(std::string_view key, std::string rule) {
+    not_yet(reading_.not_built, section_, key, std::move(rule));
+  }
+  std::optional<std::int64_t> degree(std::string_view key) {
+    return section_.integer(key, {.min = 1, .max = kLargestDegree}, 1);
+  }
+
+  void read_degrees() {
+    reading_.tp = degree("tp");
+    reading_.pp = degree("pp");
+    reading_.cp = degree("cp");
+    reading_.ep = degree("ep");
+    reading_.dp = section_.optional_integer("dp", {.min = 1, .max = kLargestDegree});
+    reading_.etp =
+        section_.integer("etp", {.min = 1, .max = kLargestDegree}, reading_.tp.value_or(1));
+    reading_.micro_batch = section_.integer("micro_batch", {.min = 1, .max = kLargestCount}, 1);
+  }
+
+  void read_tensor_parallelism() {
+    ParallelPlan& plan = reading_.plan;
+    const auto kind = section_.choice("tp_kind", {"1d", "2d", "2.5d", "3d"}, "1d");
+    section_.optional_integer("tp_depth", {.min = 1, .max = kLargestDegree});
+    if (kind && *kind != "1d" && reading_.tp.value_or(1) > 1)
+      refuse("tp_kind", *kind + " tensor parallelism");
+    plan.sequence_parallel = section_.boolean("sequence_parallel", false).value_or(false);
+    const auto overlap = section_.choice("tp_overlap", {"none", "bulk", "ring"}, "none");
+    if (overlap && *overlap != "none" && reading_.tp.value_or(1) > 1) {
+      refuse("tp_overlap", "tp_overlap " + *overlap);
+    }
+  }
+
+  void read_context_parallelism() {
+    section_.choice("cp_kind", {"ring", "ulysses", "allgather", "ulysses+ring"}, "ring");
+    section_.optional_integer("ulysses_degree", {.min = 1, .max = kLargestDegree});
+    if (reading_.cp.value_or(1) > 1) {
+      refuse("cp", "context parallelism (cp " + std::to_string(*reading_.cp) + ")");
+    }
+  }
+
+  void read_schedule() {
+    const auto word = section_.string("schedule", "1f1b");
+    const bool known =
+        word && std::find(kSchedules.begin(), kSchedules.end(), *word) != kSchedules.end();
+    if (word && is_path(*word)) {
+      refuse("schedule", "a schedule from a file");
+    } else if (word && !known) {
+      std::string message = "\"" + *word + "\" is not allowed; expected " + any_of(kSchedules) +
+                            ", or a path to a schedule CSV";
+      const std::string near = nearest(*word, kSchedules);
+      if (!near.empty()) message += "; did you mean \"" + near + "\"?";
+      section_.problem("schedule", std::move(message));
+    } else if (word) {
+      reading_.schedule = word;
+      const Schedule* schedule = find_schedule(*word);
+      // On one pipeline rank every schedule is the same.
+      if ((schedule == nullptr || !schedule->lowered) && reading_.pp.value_or(2) > 1)
+        refuse("schedule", *word);
+    }
+    reading_.vpp = section_.optional_integer("vpp", {.min = 1, .max = kLargestCount});
+    reading_.vpp_group = section_.optional_integer("vpp_group", {.min = 1, .max = kLargestCount});
+    reading_.stage_layers =
+        section_.optional_integers("stage_layers", {.min = 0, .max = kLargestCount});
+    reading_.plan.overlap_p2p = section_.boolean("overlap_p2p", false).value_or(false);
+    reading_.plan.scatter_gather = section_.boolean("scatter_gather", false).value_or(false);
+  }
+
+  void read_data_parallelism() {
+    ParallelPlan& plan = reading_.plan;
+    const auto kind = section_.choice("dp_kind", kDataParallelKinds, "ddp");
+    reading_.dp_kind = kind.value_or("");
+    if (kind == "ddp")
+      plan.dp_kind = DataParallelKind::kDdp;
+    else if (kind == "zero1")
+      plan.dp_kind = DataParallelKind::kZero1;
+    else if (kind == "distributed_optimizer")
+      plan.dp_kind = DataParallelKind::kDistributedOptimizer;
+    else if (kind)
+      refuse("dp_kind", *kind);
+
+    section_.optional_integer("shard", {.min = 1, .max = kLargestDegree});
+    plan.bucket_elements =
+        section_.optional_integer("bucket_elements", {.min = 1, .max = std::int64_t{1} << 40});
+    reading_.bucket = section_.optional_bytes("bucket");
+    if (section_.given("bucket") && section_.given("bucket_elements")) {
+      section_.problem("bucket", "given beside bucket_elements; expected one of the two");
+    }
+    if (reading_.bucket && reading_.bucket->count == 0)
+      section_.problem("bucket", "a bucket of 0 bytes");
+    section_.optional_time("cycle_time");
+    plan.overlap_grad_reduce = section_.boolean("overlap_grad_reduce", false).value_or(false);
+    plan.overlap_param_gather = section_.boolean("overlap_param_gather", false).value_or(false);
+    section_.boolean("reshard_after_forward", true);
+    section_.optional_any("prefetch");
+  }
+
+  void read_state() {
+    ParallelPlan& plan = reading_.plan;
+    if (section_.stated("grad_dtype")) {
+      reading_.grad_dtype = section_.choice("grad_dtype", {"fp32", "bf16", "fp16", "fp64"}, "fp32");
+    }
+    const auto gather =
+        section_.choice("param_gather_dtype", {"bf16", "fp16", "fp32", "fp8", "fp4"}, "");
+    if (gather == "fp8" || gather == "fp4")
+      refuse("param_gather_dtype", *gather + " parameter gather");
+    const auto optimizer =
+        section_.choice("optimizer", {"adamw", "adafactor", "sgd", "lion", "muon"}, "adamw");
+    plan.optimizer = optimizer.value_or("adamw");
+    if (plan.optimizer != "adamw" && plan.optimizer != "sgd") refuse("optimizer", plan.optimizer);
+    const auto offload =
+        section_.optional_words("offload", {"optimizer", "parameters", "activations"});
+    section_.optional_integer("offload_layers", {.min = 0, .max = kLargestCount});
+    if (offload && !offload->empty()) {
+      std::string what;
+      for (const std::string& word : *offload) what += (what.empty() ? "" : ", ") + word;
+      refuse("offload", "offload of " + what);
+    }
+    plan.synchronous_optimizer = section_.boolean("synchronous_optimizer", true).value_or(true);
+    if (!plan.synchronous_optimizer)
+      refuse("synchronous_optimizer", "a post-validated optimizer step");
+  }
+
+  void read_recomputation() {
+    ParallelPlan& plan = reading_.plan;
+    const auto word = section_.choice("recompute", {"none", "selective", "full"}, "none");
+    plan.recompute = word == "full"        ? Recompute::kFull
+                     : word == "selective" ? Recompute::kSelective
+                                           : Recompute::kNone;
+    plan.recompute_layers =
+        section_.optional_integer("recompute_layers", {.min = 0, .max = kLargestCount}).value_or(0);
+    const auto modules = section_.optional_words("recompute_modules", kModules);
+    const auto keep = section_.optional_words("recompute_keep", kModules);
+    if (keep && !keep->empty() && plan.recompute == Recompute::kFull) {
+      refuse("recompute_keep", "recompute_keep");
+    }
+    // Selective recomputation without a list is that of the attention core.
+    const bool core_only =
+        modules && modules->size() == 1 &&
+        (modules->front() == "core_attn" || modules->front() == "core_attention");
+    if (modules && plan.recompute == Recompute::kSelective && !core_only) {
+      refuse("recompute_modules", "recompute_modules");
+    }
+  }
+
+  void read_vocabulary() {
+    const auto word = section_.choice(
+        "vocabulary", {"last-stage", "redistributed", "parallel-1", "parallel-2", "interlaced"},
+        "last-stage");
+    if (word && *word != "last-stage" && reading_.pp.value_or(2) > 1) {
+      refuse("vocabulary", "vocabulary " + *word);
+    }
+  }
+
+  void read_experts() {
+    const auto node = section_.optional_object("moe");
+    if (!node) return;
+    ObjectReader moe(*node, section_.problems());
+    moe.choice("kind", {"megatron", "gshard", "switch", "glam", "deepspeed", "deepseek"});
+    moe.number("capacity_factor", {.min = 0, .max = 1e6, .min_excluded = true});
+    moe.boolean("drop");
+    moe.boolean("aux_loss");
+    moe.choice("dispatch", {"alltoall", "allgather", "deepep", "hybridep"});
+    moe.choice("dispatch_dtype", {"bf16", "fp8"});
+    moe.integer("max_nodes_per_token", {.min = 1, .max = kLargestDegree});
+    moe.boolean("shared_overlap");
+    moe.boolean("overlap");
+    read_routing(moe.any("routing"));
+    moe.finish();
+  }
+
+  void read_routing(const std::optional<JsonNode>& routing) {
+    if (!routing) return;
+    Problems& problems = section_.problems();
+    if (routing->is_object()) {
+      ObjectReader reader(*routing, problems);
+      reader.number("zipf", {.min = 0, .max = 100});
+      reader.string("histogram");
+      if (reader.has("zipf") == reader.has("histogram")) {
+        reader.problem("", "expected either zipf or histogram");
+      }
+      reader.finish();
+    } else if (!routing->is_string() || routing->string() != "uniform") {
+      problems.add(routing->file(), routing->pointer(),
+                   routing->text() +
+                       " is not allowed; expected \"uniform\", {\"zipf\": ...} or "
+                       "{\"histogram\": ...}");
+    }
+  }
+
+  // Every axis at most once; what is left out has size 1 and goes outermost.
+  void read_order() {
+    const auto text = section_.string("order", reading_.plan.order);
+    if (!text) return;
+    Words axes;
+    std::size_t at = 0;
+    while (at <= text->size()) {
+      const std::size_t dash = std::min(text->find('-', at), text->size());
+      const std::string axis = text->substr(at, dash - at);
+      at = dash + 1;
+      const bool twice = std::find(axes.begin(), axes.end(), axis) != axes.end();
+      if (twice || std::find(kAxes.begin(), kAxes.end(), axis) == kAxes.end()) {
+        section_.problem(
+            "order",
+            "\"" + *text +
+                "\": " + (twice ? "\"" + axis + "\" comes twice" : "\"" + axis + "\" is no axis") +
+                "; expected the axes tp, cp, ep, dp and pp, innermost first, joined by \"-\"");
+        return;
+      }
+      axes.push_back(axis);
+    }
+    for (const std::string& axis : kAxes) {
+      if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
+    }
+    reading_.plan.order.clear();
+    for (const std::string& axis : axes) {
+      reading_.plan.order += (reading_.plan.order.empty() ? "" : "-") + axis;
+    }
+  }
+
+  JobSection& section_;
+  PlanReading reading_;
+};
+
+}  // namespace
+
+void not_yet(std::vector<NotYetBuilt>& list, const JobSection& section, std::string_view key,
+             std::string rule) {
+  list.push_back({section.pointer(key), std::move(rule)});
+}
+
+PlanReading read_plan(JobSection& section) {
+  section.allow_open();
+  PlanReading reading = PlanReader(section).read();
+  section.finish();
+  return reading;
+}
+
+}  // namespace headway

@@ -1,0 +1,244 @@
+// The resolved job as people and scripts read it: every value with where it came from.
+#include <string>
+
+#include "sim/core/json_writer.hpp"
+#include "sim/core/quantity.hpp"
+#include "sim/plan/job.hpp"
+
+namespace headway {
+namespace {
+
+std::string_view word(Origin origin) {
+  switch (origin) {
+    case Origin::kGiven:
+      return "given";
+    case Origin::kFramework:
+      return "framework";
+    case Origin::kDefault:
+      return "default";
+  }
+  return "";
+}
+
+std::string_view word(Activation activation) {
+  switch (activation) {
+    case Activation::kGelu:
+      return "gelu";
+    case Activation::kSilu:
+      return "silu";
+    case Activation::kRelu:
+      return "relu";
+    case Activation::kSquaredRelu:
+      return "relu2";
+  }
+  return "";
+}
+
+std::string_view word(PositionEmbedding position) {
+  switch (position) {
+    case PositionEmbedding::kRope:
+      return "rope";
+    case PositionEmbedding::kLearned:
+      return "learned";
+    case PositionEmbedding::kAlibi:
+      return "alibi";
+    case PositionEmbedding::kNone:
+      return "none";
+  }
+  return "";
+}
+
+std::string_view word(DataParallelKind kind) {
+  switch (kind) {
+    case DataParallelKind::kDdp:
+      return "ddp";
+    case DataParallelKind::kZero1:
+      return "zero1";
+    case DataParallelKind::kDistributedOptimizer:
+      return "distributed_optimizer";
+  }
+  return "";
+}
+
+std::string_view word(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::kNone:
+      return "none";
+    case Recompute::kSelective:
+      return "selective";
+    case Recompute::kFull:
+      return "full";
+  }
+  return "";
+}
+
+std::string_view word(GradientAccumulation accumulation) {
+  switch (accumulation) {
+    case GradientAccumulation::kFused:
+      return "fused";
+    case GradientAccumulation::kSameType:
+      return "same-type";
+    case GradientAccumulation::kMainGradient:
+      return "main-gradient";
+  }
+  return "";
+}
+
+class ResolvedJob {
+ public:
+  ResolvedJob(const Job& job, int indent) : job_(job), writer_(indent) {}
+
+  std::string text() {
+    writer_.begin_object();
+    write_model();
+    write_cluster();
+    section_ = "";
+    leaf("precision", name(job_.precision));
+    leaf("sequence_length", job_.sequence_length);
+    leaf("global_batch", job_.global_batch);
+    write_software();
+    write_plan();
+    writer_.key("notes").begin_array();
+    for (const std::string& note : job_.notes) writer_.value(note);
+    writer_.end_array();
+    writer_.end_object();
+    return writer_.text();
+  }
+
+ private:
+  Origin origin(const std::string& key, Origin otherwise) const {
+    const auto found = job_.origins.find(section_ + key);
+    return found == job_.origins.end() ? otherwise : found->second;
+  }
+  template <typename Value>
+  void leaf(const std::string& key, const Value& value, Origin otherwise = Origin::kDefault) {
+    writer_.key(key).begin_object(true).field("value", value);
+    writer_.field("origin", word(origin(key, otherwise))).end_object();
+  }
+  void list(const std::string& key, const std::vector<std::int64_t>& values) {
+    writer_.key(key).begin_object(true).key("value").begin_array(true);
+    for (const std::int64_t value : values) writer_.value(value);
+    writer_.end_array().field("origin", word(origin(key, Origin::kDefault))).end_object();
+  }
+  void begin(const std::string& section) {
+    section_ = section + ".";
+    writer_.key(section).begin_object();
+  }
+
+  void write_model() {
+    begin("model");
+    const Transformer& model = job_.model;
+    // Of a preset or a file everything is given; of an inline model what it states.
+    const bool inlined = model.name == "inline";
+    const Origin other = inlined ? Origin::kDefault : Origin::kGiven;
+    leaf("name", model.name, Origin::kGiven);
+    leaf("hidden_size", model.hidden_size, other);
+    leaf("num_hidden_layers", model.num_hidden_layers, other);
+    leaf("num_attention_heads", model.num_attention_heads, other);
+    leaf("num_key_value_heads", model.num_key_value_heads, other);
+    leaf("head_dim", model.head_dim, other);
+    leaf("intermediate_size", model.intermediate_size, other);
+    leaf("vocab_size", model.vocab_size, other);
+    leaf("hidden_act", word(model.activation), other);
+    leaf("gated_mlp", model.gated_mlp, other);
+    leaf("tie_word_embeddings", model.tie_word_embeddings, other);
+    leaf("position_embedding", word(model.position_embedding), other);
+    leaf("norm", std::string_view(model.norm == Norm::kRmsNorm ? "rmsnorm" : "layernorm"), other);
+    writer_.end_object();
+  }
+
+  void write_cluster() {
+    begin("cluster");
+    leaf("topology", job_.topology.name(), Origin::kGiven);
+    leaf("nodes", job_.topology.nodes());
+    leaf("gpus", job_.topology.gpus());
+    leaf("profile", job_.profile);
+    if (!job_.links.empty()) {
+      writer_.key("links").begin_object();
+      for (const LinkOverride& link : job_.links) {
+        section_ = "cluster.links." + link.kind + ".";
+        writer_.key(link.kind).begin_object();
+        if (link.bandwidth) leaf("bandwidth", to_text(*link.bandwidth), Origin::kGiven);
+        if (link.latency) leaf("latency", to_text(*link.latency), Origin::kGiven);
+        writer_.end_object();
+      }
+      writer_.end_object();
+    }
+    writer_.end_object();
+  }
+
+  void write_software() {
+    begin("software");
+    const Software& software = job_.software;
+    leaf("framework", software.framework);
+    for (const auto& [key, kernel] : attention_words()) {
+      if (kernel == software.attention) leaf("attention", key);
+    }
+    leaf("fused_kernels", software.fused_kernels);
+    leaf("norm_kernel", std::string_view(software.fused_norm ? "fused" : "unfused"));
+    leaf("fused_loss", software.fused_loss);
+    leaf("launch", std::string_view(software.launch == Launch::kEager ? "eager" : "cuda_graph"));
+    const Origin framework = Origin::kFramework;  // what only a preset can say
+    leaf("fused_rotary", software.fused_rotary, framework);
+    leaf("gathered_logits", software.gathered_logits, framework);
+    leaf("dropout", software.dropout, framework);
+    leaf("accumulation", word(software.accumulation), framework);
+    leaf("master_parameters", software.master_parameters, framework);
+    leaf("vocabulary_multiple", software.vocabulary_multiple, framework);
+    leaf("pad_vocabulary_at_tp1", software.pad_vocabulary_at_tp1, framework);
+    leaf("batched_p2p", software.batched_p2p, framework);
+    leaf("p2p_synchronises", software.p2p_synchronises, framework);
+    leaf("p2p_blocking", to_text(software.p2p_blocking), framework);
+    leaf("host_per_kernel_forward", to_text(software.host_per_kernel_forward), framework);
+    leaf("host_per_kernel_backward", to_text(software.host_per_kernel_backward), framework);
+    leaf("host_per_micro_batch", to_text(software.host_per_micro_batch), framework);
+    leaf("host_per_step", to_text(software.host_per_step), framework);
+    leaf("dp_network_efficiency", software.dp_network_efficiency, framework);
+    leaf("context", to_text(software.context), framework);
+    leaf("workspace", to_text(software.workspace), framework);
+    writer_.end_object();
+  }
+
+  void write_plan() {
+    begin("plan");
+    const ParallelPlan& plan = job_.plan;
+    leaf("tp", plan.tp);
+    leaf("cp", plan.cp);
+    leaf("ep", plan.ep);
+    leaf("pp", plan.pp);
+    leaf("dp", plan.dp);
+    leaf("sequence_parallel", plan.sequence_parallel);
+    leaf("schedule", plan.schedule);
+    leaf("vpp", plan.vpp);
+    if (plan.schedule == "interleaved")
+      leaf("vpp_group", plan.vpp_group == 0 ? plan.pp : plan.vpp_group);
+    list("stage_layers", plan.stage_layers);
+    leaf("overlap_p2p", plan.overlap_p2p);
+    leaf("scatter_gather", plan.scatter_gather);
+    leaf("micro_batch", plan.micro_batch);
+    leaf("micro_batches", plan.micro_batches);
+    leaf("dp_kind", word(plan.dp_kind));
+    if (plan.bucket_elements) leaf("bucket_elements", *plan.bucket_elements);
+    leaf("overlap_grad_reduce", plan.overlap_grad_reduce);
+    leaf("overlap_param_gather", plan.overlap_param_gather);
+    leaf("grad_dtype", name(plan.gradient_type));
+    leaf("recompute", word(plan.recompute));
+    if (plan.recompute == Recompute::kFull) leaf("recompute_layers", plan.recompute_layers);
+    leaf("optimizer", plan.optimizer);
+    leaf("synchronous_optimizer", plan.synchronous_optimizer);
+    leaf("order", plan.order);
+    writer_.end_object();
+  }
+
+  const Job& job_;
+  JsonWriter writer_;
+  std::string section_;
+};
+
+}  // namespace
+
+std::string resolved_job_json(const Job& job, int indent) {
+  return ResolvedJob(job, indent).text();
+}
+
+}  // namespace headway
