@@ -645,6 +645,7 @@ class Player {
   // Begins those tasks of the step that are not yet done and already launched, now.
   bool begin_segment(int id, Cursor& cursor, int device, int stream, const Step& step,
                      const Ready& ready) {
+    assert(ready.time == clock_);
     if (stream == 0) book_gap(device, cursor.time, ready);
     Segment& segment = segments_[at(id)];
     segment.task = segment.end;
@@ -681,7 +682,9 @@ class Player {
     cursor.time = clock_;
     const Mark& base = marks_[at(cursor.slot_base + step.base_slot)];
     cursor.state = CursorState::kToResume;
-    queue_->schedule(event_id(id), base.end() + compiled_.stream_tasks[at(segment.end)].launch);
+    // The launch may well have happened while the segment ran.
+    const std::int64_t launched = base.end() + compiled_.stream_tasks[at(segment.end)].launch;
+    queue_->schedule(event_id(id), std::max(launched, clock_));
     return false;
   }
 
