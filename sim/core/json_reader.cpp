@@ -194,6 +194,12 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   std::vector<std::string> keys_;  // the key last seen in each of them
 };
 
+std::string number_text(double number) {
+  JsonWriter writer(0);
+  writer.value(number);
+  return writer.text();
+}
+
 void write(const Value& value, JsonWriter& writer);
 
 struct ValueWriter {
@@ -201,7 +207,12 @@ struct ValueWriter {
   void operator()(std::nullptr_t) const { writer.null(); }
   void operator()(bool truth) const { writer.value(truth); }
   void operator()(std::int64_t number) const { writer.value(number); }
-  void operator()(double number) const { writer.value(number); }
+  // 8.0 stays a real number, also in the message that an integer was expected.
+  void operator()(double number) const {
+    const std::string text = number_text(number);
+    const bool whole = text.find_first_of(".e") == std::string::npos;
+    writer.raw(whole ? text + ".0" : text);
+  }
   void operator()(const std::string& text) const { writer.value(text); }
   void operator()(const Array& array) const {
     writer.begin_array();
@@ -220,12 +231,6 @@ struct ValueWriter {
 
 void write(const Value& value, JsonWriter& writer) {
   std::visit(ValueWriter{writer}, value.content);
-}
-
-std::string number_text(double number) {
-  JsonWriter writer(0);
-  writer.value(number);
-  return writer.text();
 }
 
 // The value as a message shows it.

@@ -51,7 +51,7 @@ TEST(JsonNode, KeepsTheOrderOfKeysAndTheKindOfNumbers) {
   EXPECT_TRUE(elements[3].is_null());
   EXPECT_TRUE(elements[4].boolean());
   EXPECT_EQ(elements[4].pointer(), "/a/4");
-  EXPECT_EQ(node.text(), "{\"z\":1,\"a\":[1,-2,\"\xc3\xa9\",null,true]}");
+  EXPECT_EQ(node.text(), "{\"z\":1,\"a\":[1.0,-2,\"\xc3\xa9\",null,true]}");
 }
 
 TEST(JsonNode, OutlivesTheNodeItCameFrom) {
