@@ -1,6 +1,8 @@
-// What an operation costs on a device: measured neighbours first, the fitted model between and beyond
-// them, always graded. Memory-bound kernels are priced by the bytes they move.
+// What an operation costs on a device: measured neighbours first, the fitted model between and
+// beyond them, always graded. Memory-bound kernels are priced by the bytes they move.
 #pragma once
+
+#include <memory>
 
 #include "sim/cost/evidence.hpp"
 #include "sim/cost/profile.hpp"
@@ -10,7 +12,8 @@ namespace headway {
 
 class ComputeCost {
  public:
-  ComputeCost(const Profile& profile);
+  // REQUIRES: the profile outlives this. Training is priced sustained.
+  explicit ComputeCost(const Profile& profile, Regime regime = Regime::kSustained);
   ~ComputeCost();
   ComputeCost(const ComputeCost&) = delete;
   ComputeCost& operator=(const ComputeCost&) = delete;
@@ -27,12 +30,18 @@ class ComputeCost {
 
  private:
   struct Tables;
+  Price unfused(const Attention& attention) const;
+
   const Profile& profile_;
+  Regime regime_;
   std::unique_ptr<Tables> tables_;
 };
 
-// Bytes that a memory-bound kernel reads and writes, by its operands; the eager variant's extra passes
-// included. The definition of every kernel's cost, and a row in the table of docs.
+// Bytes that a memory-bound kernel reads and writes, by its operands; the eager variant's extra
+// passes included. The definition of every kernel's cost (the table stands in kernel_passes.cpp).
+// For kGradientAccumulate, `type` is the micro-batch gradient's and `output` the main gradient's.
 Bytes bytes_moved(const Kernel& kernel);
+// Kernels launched for it: one where fused, else one per pass.
+int launches(const Kernel& kernel);
 
 }  // namespace headway

@@ -1,8 +1,9 @@
-// How sure a price is. Every price carries its grade and a relative band; sums keep the share of each
-// grade, so the final number says what it rests on.
+// How sure a price is. Every price carries its grade and a relative band; sums keep the share of
+// each grade, so the final number says what it rests on.
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string_view>
 
 #include "sim/core/units.hpp"
@@ -13,6 +14,7 @@ namespace headway {
 enum class Grade : std::uint8_t { kMeasured, kFitted, kExtrapolated, kAnchored };
 inline constexpr int kGrades = 4;
 std::string_view name(Grade grade);  // "measured"
+std::optional<Grade> grade_named(std::string_view name);
 
 struct Price {
   Time time;
@@ -20,19 +22,26 @@ struct Price {
   double band = 0;  // relative half-width at 90 %: true time within time x (1 +- band)
 };
 
+// One after the other: times add, the grade is the less sure one's, the bands are weighted by time
+// (errors of one operation's parts are common to it).
+Price operator+(const Price& a, const Price& b);
+
 // Time by grade, and the band of the sum: errors within a grade are taken as half common, half
-// independent (a model's bias is common to its predictions).
+// independent (a model's bias is common to its predictions); errors of different grades as
+// independent.
 class Evidence {
  public:
+  // `times` repetitions of one operation err alike.
   void add(const Price& price, std::int64_t times = 1);
   void add(const Evidence& other, std::int64_t times = 1);
   Time total() const;
-  double share(Grade grade) const;     // of total(); 0 where total is zero
-  double band() const;
+  double share(Grade grade) const;  // of total(); 0 where total is zero
+  double band() const;              // relative half-width at 90 % of total()
 
  private:
   std::array<double, kGrades> seconds_{};
-  std::array<double, kGrades> weighted_band_{};  // sum of seconds x band
+  std::array<double, kGrades> weighted_band_{};  // sum of seconds x band: errors in common
+  std::array<double, kGrades> squared_band_{};   // sum of (seconds x band)^2: errors by chance
 };
 
 }  // namespace headway

@@ -1,0 +1,30 @@
+// Times of fused attention kernels: a rate by kernel and direction with corrections for the
+// sequence, the head dimension, the causal mask and a grid too small for the device
+// (AttentionRate), then corrected by the measured shapes nearest to the one asked for.
+#pragma once
+
+#include "sim/cost/neighbours.hpp"
+#include "sim/cost/profile.hpp"
+
+namespace headway {
+
+// FLOPs by the convention of the FlashAttention papers: 2 b h sq skv (dqk + dv), halved where
+// causal, 2.5 times that backward.
+Flops executed_flops(const Attention& attention);
+
+// Seconds by the rate alone, burst.
+double model_seconds(const AttentionRate& rate, int multiprocessors, const Attention& attention);
+
+class AttentionCost {
+ public:
+  // REQUIRES: the rate outlives this.
+  AttentionCost(const AttentionRate& rate, int multiprocessors);
+  Price price(const Attention& attention, Regime regime) const;
+
+ private:
+  const AttentionRate& rate_;
+  int multiprocessors_;
+  Neighbours neighbours_;
+};
+
+}  // namespace headway

@@ -1,0 +1,179 @@
+#include "sim/cost/compute_cost.hpp"
+
+#include <cassert>
+#include <map>
+#include <utility>
+
+#include "sim/cost/attention_cost.hpp"
+#include "sim/cost/gemm_cost.hpp"
+
+namespace headway {
+
+namespace {
+
+// Bytes per score of unfused attention's kernels, 16-bit: masked softmax reads and writes 2 + 2,
+// dropout 2 + 2 and a mask of 1; backward 5 for dropout, 6 for softmax (Korthikanti et al. 2022,
+// section 4.1 counts the same tensors).
+constexpr double kSoftmaxForwardValues = 2;
+constexpr double kSoftmaxBackwardValues = 3;
+constexpr double kDropoutValues = 2;
+constexpr double kMaskBytes = 1;
+
+double bytes_of(DataType type) { return static_cast<double>(size_of(type, 2).count) / 2; }
+
+GemmDevice gemm_device(const Profile& profile, DataType type, DataType output) {
+  GemmDevice device;
+  const auto peak = profile.device.dense_peak.find(type);
+  if (peak == profile.device.dense_peak.end()) {
+    throw InvalidInput(
+        profile.name, "/device",
+        "the device has no peak rate for " + std::string(name(type)) + " matrix multiplications");
+  }
+  device.peak = peak->second.per_second;
+  device.memory_bandwidth = profile.device.memory_bandwidth.bytes_per_second;
+  device.multiprocessors = profile.device.multiprocessors;
+  device.input_bytes = bytes_of(type);
+  device.output_bytes = bytes_of(output);
+  return device;
+}
+
+Gemm batched(DataType type) {
+  Gemm gemm;
+  gemm.type = gemm.output = type;
+  return gemm;
+}
+
+}  // namespace
+
+struct ComputeCost::Tables {
+  std::map<DataType, GemmCost> gemms;
+  std::vector<std::pair<const AttentionRate*, AttentionCost>> attention;
+  std::map<std::pair<KernelKind, bool>, const KernelRate*> kernels;
+};
+
+ComputeCost::ComputeCost(const Profile& profile, Regime regime)
+    : profile_(profile), regime_(regime), tables_(std::make_unique<Tables>()) {
+  for (const GemmTable& table : profile.gemms) {
+    // One correction serves all types of a table: they share its points.
+    const GemmDevice device = gemm_device(profile, table.types.front(), table.types.front());
+    const GemmCost cost(table, device);
+    for (const DataType type : table.types) tables_->gemms.emplace(type, cost);
+  }
+  for (const AttentionRate& rate : profile.attention) {
+    tables_->attention.emplace_back(&rate, AttentionCost(rate, profile.device.multiprocessors));
+  }
+  for (const KernelRate& rate : profile.memory.kernels) {
+    tables_->kernels.emplace(std::pair{rate.kind, rate.fused}, &rate);
+  }
+}
+
+ComputeCost::~ComputeCost() = default;
+
+Price ComputeCost::price(const Operation& operation) const {
+  return std::visit(
+      [this](const auto& each) -> Price {
+        using Kind = std::decay_t<decltype(each)>;
+        if constexpr (std::is_same_v<Kind, Collective> || std::is_same_v<Kind, HostWork>) {
+          assert(false && "priced by CollectiveCost and by the software");
+          return {};
+        } else {
+          return price(each);
+        }
+      },
+      operation);
+}
+
+Price ComputeCost::price(const Gemm& gemm) const {
+  const auto cost = tables_->gemms.find(gemm.type);
+  if (cost == tables_->gemms.end()) {
+    std::vector<std::string> known;
+    for (const auto& [type, each] : tables_->gemms) known.emplace_back(name(type));
+    throw InvalidInput(profile_.name, "/gemm",
+                       "the profile has no entry for matrix multiplications of " +
+                           std::string(name(gemm.type)) + " inputs; it has " + any_of(known));
+  }
+  return cost->second.price(executed_shape(gemm), gemm.role, regime_);
+}
+
+Price ComputeCost::price(const Attention& attention) const {
+  if (attention.kernel == AttentionKernel::kUnfused) return unfused(attention);
+  for (const auto& [rate, cost] : tables_->attention) {
+    if (rate->kernel == attention.kernel && rate->backward == attention.backward) {
+      return cost.price(attention, regime_);
+    }
+  }
+  std::vector<std::string> known = {std::string(name(AttentionKernel::kUnfused))};
+  for (const AttentionRate& rate : profile_.attention) {
+    if (rate.backward == attention.backward) known.emplace_back(name(rate.kernel));
+  }
+  throw InvalidInput(
+      profile_.name, "/attention",
+      "the profile has no rate for attention kernel " + std::string(name(attention.kernel)) + " " +
+          (attention.backward ? "backward" : "forward") + "; it has " + any_of(known));
+}
+
+// Batched multiplications around a softmax that goes through memory.
+Price ComputeCost::unfused(const Attention& attention) const {
+  const auto cost = tables_->gemms.find(attention.type);
+  if (cost == tables_->gemms.end()) return price(batched(attention.type));  // says what is missing
+  const std::int64_t batch = attention.batch * attention.heads;
+  const GemmShape scores = {attention.sequence_q, attention.sequence_kv, attention.head_dim};
+  const GemmShape context = {attention.sequence_q, attention.head_dim_v, attention.sequence_kv};
+  const double count = static_cast<double>(batch * attention.sequence_q * attention.sequence_kv);
+  double values = attention.backward ? kSoftmaxBackwardValues : kSoftmaxForwardValues;
+  double bytes = 0;
+  int kernels = 1;
+  if (attention.dropout) {
+    values += kDropoutValues;
+    bytes += kMaskBytes;
+    ++kernels;
+  }
+  bytes += values * bytes_of(attention.type);
+  const MemoryModel& memory = profile_.memory;
+  const double rate = memory.efficiency * profile_.device.memory_bandwidth.bytes_per_second;
+  Price total{Time::from_seconds(count * bytes / rate + kernels * memory.per_kernel.seconds()),
+              memory.grade, memory.band};
+  const auto multiply = [&](const GemmShape& shape) {
+    total = total + cost->second.price(shape, GemmRole::kForward, regime_, batch);
+  };
+  if (!attention.backward) {
+    multiply(scores);
+    multiply(context);
+  } else {
+    multiply({attention.sequence_kv, attention.head_dim_v, attention.sequence_q});  // dv
+    multiply({attention.sequence_q, attention.sequence_kv, attention.head_dim_v});  // dscores
+    multiply({attention.sequence_q, attention.head_dim, attention.sequence_kv});    // dq
+    multiply({attention.sequence_kv, attention.head_dim, attention.sequence_q});    // dk
+  }
+  return total;
+}
+
+Price ComputeCost::price(const Kernel& kernel) const {
+  const MemoryModel& memory = profile_.memory;
+  double rate = memory.efficiency * profile_.device.memory_bandwidth.bytes_per_second;
+  Price price{Time::zero(), memory.grade, memory.band};
+  const auto own = tables_->kernels.find({kernel.kind, kernel.fused});
+  if (own != tables_->kernels.end()) {
+    rate = own->second->rate.bytes_per_second;
+    price.grade = own->second->grade;
+    price.band = own->second->band;
+  }
+  const auto bytes = static_cast<double>(bytes_moved(kernel).count);
+  price.time =
+      Time::from_seconds(bytes / rate + headway::launches(kernel) * memory.per_kernel.seconds());
+  return price;
+}
+
+int ComputeCost::launches(const Operation& operation) const {
+  if (const auto* kernel = std::get_if<Kernel>(&operation)) return headway::launches(*kernel);
+  if (const auto* attention = std::get_if<Attention>(&operation)) {
+    const int dropout = attention->dropout ? 1 : 0;
+    if (attention->kernel == AttentionKernel::kUnfused) {
+      return (attention->backward ? 5 : 3) + dropout;
+    }
+    return attention->backward ? 3 : 1;  // FlashAttention: row sums, gradients, dq's conversion
+  }
+  return std::holds_alternative<HostWork>(operation) ? 0 : 1;
+}
+
+}  // namespace headway

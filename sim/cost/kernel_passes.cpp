@@ -1,0 +1,178 @@
+// Bytes and launches of every memory-bound kernel: what each of its passes reads and writes per
+// element, counted from the operations that the frameworks' fused kernels and eager code perform.
+#include "sim/cost/compute_cost.hpp"
+
+namespace headway {
+
+namespace {
+
+// Per element of [rows, columns]: how many values of the input type and of the output type are read
+// or written, and how many bytes of other types (masks of one byte, fp32 temporaries of eager
+// code).
+struct Passes {
+  double inputs = 0;
+  double outputs = 0;
+  double bytes = 0;
+  int launches = 1;
+};
+
+// Eager norms of 16-bit tensors work in fp32 (Hugging Face's and Megatron's unfused RMSNorm):
+// cast 2+4, square 4+4, mean 4, times rsqrt 4+4, cast 4+2, times weight 2+2.
+constexpr Passes kEagerRmsForward = {0, 0, 36, 7};
+// Backward of those: times weight 4, weight gradient 6 and its sum 2, cast 6, products with the
+// statistics 8 and 12 and their sum 4, square 8, mean 4, product 12, sum of the two paths 12,
+// cast 6.
+constexpr Passes kEagerRmsBackward = {0, 0, 84, 13};
+// x cos, rotate_half as negate and concatenate, times sin, sum: 2 + 1 + 2 + 2 + 3 values.
+constexpr Passes kEagerRotaryForward = {10, 0, 0, 5};
+// The same backwards, with the gradient's slices put together again.
+constexpr Passes kEagerRotaryBackward = {12, 0, 0, 6};
+
+// Megatron's unfused vocabulary-parallel loss in fp32 (tensor_parallel/cross_entropy.py): cast and
+// maximum; subtract, exponential, sum and divide in place; backward a product in place and a cast.
+Passes cross_entropy(const Kernel& kernel) {
+  switch (kernel.kind) {
+    case KernelKind::kCrossEntropyMaximum:
+      return kernel.fused ? Passes{1, 0, 0, 1} : Passes{1, 0, 4 + 4, 2};
+    case KernelKind::kCrossEntropySums:
+      return kernel.fused ? Passes{1, 0, 4, 1} : Passes{0, 0, 8 + 8 + 4 + 8, 4};
+    default:
+      return kernel.fused ? Passes{0, 1, 4, 1} : Passes{0, 1, 8 + 4, 2};
+  }
+}
+
+Passes norm(const Kernel& kernel) {
+  switch (kernel.kind) {
+    case KernelKind::kRmsNormForward:
+      return kernel.fused ? Passes{1, 1, 0, 1} : kEagerRmsForward;
+    case KernelKind::kRmsNormBackward:  // reads dy and x, writes dx; a small second kernel sums
+                                        // dweight
+      return kernel.fused ? Passes{2, 1, 0, 2} : kEagerRmsBackward;
+    case KernelKind::kLayerNormForward:
+      return {1, 1, 0, 1};
+    default:  // PyTorch's own sums dweight and dbias in a second pass over dy and x
+      return kernel.fused ? Passes{2, 1, 0, 2} : Passes{4, 1, 0, 2};
+  }
+}
+
+Passes activation(const Kernel& kernel) {
+  const bool apart = kernel.bias && !kernel.fused;
+  switch (kernel.kind) {
+    case KernelKind::kGeluForward:
+      return apart ? Passes{3, 1, 0, 2} : Passes{1, 1, 0, 1};
+    case KernelKind::kGeluBackward:  // dbias: a column sum over dx
+      return kernel.bias ? Passes{3, 1, 0, 2} : Passes{2, 1, 0, 1};
+    case KernelKind::kSwigluForward:  // eager: silu, then the product
+      return kernel.fused ? Passes{2, 1, 0, 1} : Passes{4, 1, 0, 2};
+    case KernelKind::kSwigluBackward:  // eager: two products, silu backward, concatenation
+      return kernel.fused ? Passes{3, 2, 0, 1} : Passes{11, 2, 0, 4};
+    case KernelKind::kReluForward:
+      return {1, 1, 0, 1};
+    default:
+      return {2, 1, 0, 1};
+  }
+}
+
+Passes dropout_and_add(const Kernel& kernel) {
+  switch (kernel.kind) {
+    case KernelKind::kDropoutForward:
+      return {1, 1, 1, 1};
+    case KernelKind::kDropoutBackward:
+      return {1, 1, 1, 1};
+    case KernelKind::kResidualAdd:
+    case KernelKind::kGradientAdd:
+      return {2, 1, 0, 1};
+    case KernelKind::kBiasDropoutAddForward:  // eager: bias 2, dropout 2 and mask, sum 3
+      return kernel.fused ? Passes{2, 1, 1, 1} : Passes{6, 1, 1, kernel.bias ? 3 : 2};
+    default:  // mask, and a column sum for dbias
+      return kernel.bias ? Passes{2, 1, 1, 2} : Passes{1, 1, 1, 1};
+  }
+}
+
+Passes passes(const Kernel& kernel) {
+  switch (kernel.kind) {
+    case KernelKind::kEmbeddingForward:
+      return {1, 1, 0, 1};
+    case KernelKind::kEmbeddingBackward:  // reads dhidden, adds into the table's rows
+      return {1, 2, 0, 2};
+    case KernelKind::kPositionForward:
+      return {2, 1, 0, 1};
+    case KernelKind::kPositionBackward:
+      return {1, 2, 0, 1};
+    case KernelKind::kRmsNormForward:
+    case KernelKind::kRmsNormBackward:
+    case KernelKind::kLayerNormForward:
+    case KernelKind::kLayerNormBackward:
+      return norm(kernel);
+    case KernelKind::kRotaryForward:
+      return kernel.fused ? Passes{1, 1, 0, 1} : kEagerRotaryForward;
+    case KernelKind::kRotaryBackward:
+      return kernel.fused ? Passes{1, 1, 0, 1} : kEagerRotaryBackward;
+    case KernelKind::kGeluForward:
+    case KernelKind::kGeluBackward:
+    case KernelKind::kSwigluForward:
+    case KernelKind::kSwigluBackward:
+    case KernelKind::kReluForward:
+    case KernelKind::kReluBackward:
+      return activation(kernel);
+    case KernelKind::kDropoutForward:
+    case KernelKind::kDropoutBackward:
+    case KernelKind::kResidualAdd:
+    case KernelKind::kGradientAdd:
+    case KernelKind::kBiasDropoutAddForward:
+    case KernelKind::kBiasDropoutAddBackward:
+      return dropout_and_add(kernel);
+    case KernelKind::kCrossEntropyMaximum:
+    case KernelKind::kCrossEntropySums:
+    case KernelKind::kCrossEntropyBackward:
+      return cross_entropy(kernel);
+    case KernelKind::kFusedCrossEntropyForward:  // one pass with a running maximum and sum
+      return {1, 0, 0, 1};
+    case KernelKind::kFusedCrossEntropyBackward:
+      return {1, 1, 0, 1};
+    case KernelKind::kGradientAccumulate:  // gradient read, main gradient read and written
+      return {1, 2, 0, 1};
+    case KernelKind::kBiasBackward:
+    case KernelKind::kSquaredNorm:
+      return {1, 0, 0, 1};
+    case KernelKind::kZero:
+      return {0, 1, 0, 1};
+    case KernelKind::kSgd:
+      return {2, 1, 0, 1};
+    case KernelKind::kAdam:  // master, gradient, two moments read; master, moments written
+      return {4, 3, 0, 1};
+    case KernelKind::kCrossEntropyLoss:
+    case KernelKind::kLossSum:
+      return {2, 1, 0, 1};
+    case KernelKind::kBiasAdd:
+    case KernelKind::kCast:
+    case KernelKind::kScale:
+    case KernelKind::kCopy:
+    case KernelKind::kSplitSequence:
+    case KernelKind::kClip:
+    case KernelKind::kCastParameters:
+      return {1, 1, 0, 1};
+  }
+  return {};
+}
+
+// Of these only the rows matter: their columns are those of the logits they sum up.
+bool per_row(KernelKind kind) {
+  return kind == KernelKind::kCrossEntropyLoss || kind == KernelKind::kLossSum;
+}
+
+}  // namespace
+
+Bytes bytes_moved(const Kernel& kernel) {
+  const Passes each = passes(kernel);
+  const std::int64_t elements = per_row(kernel.kind) ? kernel.rows : kernel.rows * kernel.columns;
+  const auto input = static_cast<double>(size_of(kernel.type, elements).count);
+  const auto output = static_cast<double>(size_of(kernel.output, elements).count);
+  const double bytes =
+      each.inputs * input + each.outputs * output + each.bytes * static_cast<double>(elements);
+  return {static_cast<std::int64_t>(bytes + 0.5)};
+}
+
+int launches(const Kernel& kernel) { return passes(kernel).launches; }
+
+}  // namespace headway
