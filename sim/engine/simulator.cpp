@@ -81,6 +81,7 @@ struct Cursor {
   int waits_for = kNone;
   CursorState state = CursorState::kRunning;
   std::int64_t instance_start = -1;  // of its first task in the instance
+  std::int64_t instance_end = 0;     // of its last task so far
 };
 
 struct ActivityState {
@@ -399,8 +400,11 @@ class Player {
     note(cursor.slot_base + step.store_slot,
          {ready.time, cursor.last_since,
           graph_.host_cause == kNone ? kIdleCause : graph_.host_cause});
-    if (step.duration > 0 && cursor.instance_start < 0) cursor.instance_start = ready.time;
     cursor.time = ready.time + step.duration;
+    if (step.duration > 0) {
+      if (cursor.instance_start < 0) cursor.instance_start = ready.time;
+      cursor.instance_end = cursor.time;
+    }
     return true;
   }
 
@@ -445,6 +449,7 @@ class Player {
     events_ += step.task_count;
     if (options_.detail == Detail::kInstances) {
       if (cursor.instance_start < 0) cursor.instance_start = start;
+      cursor.instance_end = end;
     } else if (options_.detail == Detail::kTasks) {
       add_task_spans(cursor, device, stream, step, start, end, base);
     }
@@ -478,7 +483,7 @@ class Player {
   void close_instance_span(Cursor& cursor, int device, int stream) {
     if (cursor.instance_start < 0) return;
     spans_.push_back({{cursor.instance_start},
-                      {cursor.time},
+                      {cursor.instance_end},
                       device,
                       stream,
                       original_index(cursor.position),

@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <ostream>
 #include <string>
+#include <tuple>
 
 #include "tests/support/random_task_graph.hpp"
 #include "tests/support/reference_engine.hpp"
@@ -45,6 +49,26 @@ void expect_equal_totals(const Timeline& a, const Timeline& b) {
   }
 }
 
+// What instance detail should show: for each instance and stream, first start to last end. A host's
+// span begins and ends with its launches.
+std::vector<Span> by_instance(const std::vector<Span>& tasks) {
+  std::map<std::tuple<int, int, int>, Span> spans;
+  for (const Span& span : tasks) {
+    Span& whole =
+        spans.try_emplace(std::tuple(span.device, span.stream, span.instance), span).first->second;
+    whole.start = std::min(whole.start, span.start);
+    whole.end = std::max(whole.end, span.end);
+    whole.task = -1;
+  }
+  std::vector<Span> sorted;
+  for (const auto& [key, span] : spans) sorted.push_back(span);
+  std::sort(sorted.begin(), sorted.end(), [](const Span& a, const Span& b) {
+    return std::tuple(a.start, a.device, a.stream, a.instance) <
+           std::tuple(b.start, b.device, b.stream, b.instance);
+  });
+  return sorted;
+}
+
 // Plays random graphs in every detail and compares with the plain engine.
 void compare_with_plain_engine(const RandomGraphOptions& options, std::uint32_t first_seed,
                                int graphs, int least_finished) {
@@ -62,7 +86,10 @@ void compare_with_plain_engine(const RandomGraphOptions& options, std::uint32_t 
     ++finished;
     expect_equal_totals(tasks, plain.timeline);
     expect_equal_totals(simulate(graph, {Detail::kTotals, kCauses}), plain.timeline);
-    expect_equal_totals(simulate(graph, {Detail::kInstances, kCauses}), plain.timeline);
+    const Timeline instances = simulate(graph, {Detail::kInstances, kCauses});
+    expect_equal_totals(instances, plain.timeline);
+    EXPECT_EQ(instances.spans, by_instance(plain.timeline.spans));
+    EXPECT_EQ(instances.events, tasks.events);
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GE(finished, least_finished);
