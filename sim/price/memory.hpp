@@ -46,9 +46,9 @@ struct MemoryReport {
 };
 
 struct MemoryOptions {
-  Bytes capacity;
-  Bytes context;
-  Bytes workspace;
+  Bytes capacity{};
+  Bytes context{};
+  Bytes workspace{};
   // Channels of a communicator: 8 GPUs of an NVSwitch node and one 400 Gbit/s NIC each (facts 4.3).
   int communicator_channels = 16;
 };
