@@ -131,6 +131,7 @@ std::optional<std::vector<std::string>> JobSection::optional_words(
   if (!words) return std::nullopt;
   std::vector<std::string> quoted;
   for (const std::string& word : allowed) quoted.push_back('"' + word + '"');
+  bool right = true;
   for (std::size_t i = 0; i < words->size(); ++i) {
     const std::string& word = (*words)[i];
     if (std::find(allowed.begin(), allowed.end(), word) != allowed.end()) continue;
@@ -138,7 +139,9 @@ std::optional<std::vector<std::string>> JobSection::optional_words(
     const std::string near = nearest(word, allowed);
     if (!near.empty()) message += "; did you mean \"" + near + "\"?";
     problem(std::string(key) + "/" + std::to_string(i), std::move(message));
+    right = false;
   }
+  if (!right) return std::nullopt;
   return words;
 }
 

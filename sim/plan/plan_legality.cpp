@@ -132,7 +132,12 @@ class Legality {
   }
 
   void check_pipeline() {
-    if (!reading_.pp || section_.left_open("schedule") || section_.left_open("vpp")) return;
+    if (!reading_.pp) return;
+    // A value that was wrong or is left open leaves nothing to judge.
+    const bool whole = (reading_.vpp || !section_.given("vpp")) &&
+                       (reading_.vpp_group || !section_.given("vpp_group")) &&
+                       (reading_.stage_layers || !section_.given("stage_layers"));
+    if (!whole) return;
     if (*reading_.pp == 1) {
       collapse_pipeline();
       return;

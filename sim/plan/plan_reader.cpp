@@ -222,7 +222,8 @@ class PlanReader {
       ObjectReader reader(*routing, problems);
       reader.number("zipf", {.min = 0, .max = 100});
       reader.string("histogram");
-      if (reader.has("zipf") == reader.has("histogram")) {
+      const bool both = reader.has("zipf") && reader.has("histogram");
+      if (both || reader.node().keys().empty()) {
         reader.problem("", "expected either zipf or histogram");
       }
       reader.finish();

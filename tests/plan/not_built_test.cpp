@@ -1,0 +1,161 @@
+// Jobs that are legal but need a rule this version has not: each names the rule. And jobs as
+// published runs state them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/plan/job_text.hpp"
+
+namespace headway {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::UnorderedElementsAre;
+
+std::vector<std::string> rules(const Said& said) {
+  std::vector<std::string> names;
+  for (const NotYetBuilt& rule : said.reading.not_built) names.push_back(rule.rule);
+  return names;
+}
+
+TEST(NotYetBuilt, NamesTheRuleOfEachKey) {
+  struct Case {
+    const char* key;
+    const char* value;
+    const char* rule;
+  };
+  for (const Case& c : {
+           Case{"plan.cp", "2", "context parallelism (cp 2)"},
+           {"plan.tp_kind", "2.5d", "2.5d tensor parallelism"},
+           {"plan.tp_overlap", "ring", "tp_overlap ring"},
+           {"plan.schedule", "pipedream", "pipedream"},
+           {"plan.schedule", "chimera", "chimera"},
+           {"plan.schedule", "schedules/mine.csv", "a schedule from a file"},
+           {"plan.dp_kind", "zero3", "zero3"},
+           {"plan.dp_kind", "zero++", "zero++"},
+           {"plan.dp_kind", "horovod", "horovod"},
+           {"plan.dp_kind", "fsdp", "fsdp"},
+           {"plan.param_gather_dtype", "fp8", "fp8 parameter gather"},
+           {"plan.optimizer", "muon", "muon"},
+           {"plan.offload", R"(["optimizer", "activations"])", "offload of optimizer, activations"},
+           {"plan.recompute_modules", R"(["mlp"])", "recompute_modules"},
+           {"plan.vocabulary", "parallel-2", "vocabulary parallel-2"},
+           {"plan.synchronous_optimizer", "false", "a post-validated optimizer step"},
+           {"plan.tp", "auto", "plan search (plan.tp is left open)"},
+           {"plan.tp", "[4, 8]", "plan search (plan.tp is left open)"},
+           {"plan.micro_batch", R"({"min": 1, "max": 4})",
+            "plan search (plan.micro_batch is left open)"},
+           {"plan.recompute", "auto", "plan search (plan.recompute is left open)"},
+           {"precision", "fp8-delayed", "fp8-delayed"},
+           {"precision", "nvfp4", "nvfp4"},
+           {"software.compile", "true", "compiled models (torch.compile)"},
+       }) {
+    const Said said = read_text(kGpt3Job, {{c.key, c.value, "--vary"}});
+    EXPECT_THAT(said.lines, ElementsAre(testing::EndsWith(c.rule))) << c.key << " " << c.value;
+    EXPECT_THAT(rules(said), ElementsAre(c.rule));
+    EXPECT_FALSE(said.reading.job.has_value());
+  }
+}
+
+TEST(NotYetBuilt, NamesTheRuleOfModels) {
+  const auto with_model = [](const char* more) {
+    return rules(read_text(replaced(
+        kGpt3Job, R"("gpt3-175b")",
+        std::string(
+            R"({"hidden_size": 4096, "num_hidden_layers": 96, "num_attention_heads": 32, "num_key_value_heads": 8,
+          "intermediate_size": 14336, "vocab_size": 32000, "hidden_act": "silu")") +
+            more + "}")));
+  };
+  EXPECT_THAT(with_model(R"(, "num_experts": 8, "num_experts_per_tok": 2)"),
+              ElementsAre("mixture of experts"));
+  EXPECT_THAT(with_model(R"(, "sliding_window": 1024)"), ElementsAre("sliding-window attention"));
+  EXPECT_THAT(with_model(R"(, "sliding_window": 4096)"),
+              ElementsAre());  // no shorter than the sequence
+  EXPECT_THAT(with_model(R"(, "num_nextn_predict_layers": 1)"),
+              ElementsAre("multi-token prediction"));
+  EXPECT_THAT(with_model(R"(, "num_key_value_heads": 4)").size(),
+              0U);  // a key given twice: not read at all
+}
+
+TEST(NotYetBuilt, NamesPackedSequencesAndPartialGraphs) {
+  EXPECT_THAT(rules(read_text(replaced(kGpt3Job, R"("sequence_length": 2048)",
+                                       R"("sequence_lengths": {"histogram": "lengths.csv"})"))),
+              ElementsAre("packed sequences"));
+  EXPECT_THAT(
+      rules(read_text(replaced(kGpt3Job, R"({"framework": "megatron-2022"})",
+                               R"({"launch": "cuda_graph", "cuda_graph_scope": ["attn"]})"))),
+      ElementsAre("CUDA graphs over a part of the model"));
+}
+
+// A value left open does not hide the faults of the others.
+TEST(NotYetBuilt, StandsBesideProblems) {
+  const Said said = read_text(kGpt3Job, {{"plan.tp", "auto", "--tp"}, {"plan.pp", "0", "--pp"}});
+  EXPECT_THAT(said.lines,
+              ElementsAre("--pp: 0 is not allowed; expected an integer from 1 up to 1048576",
+                          "not built: /plan/tp: plan search (plan.tp is left open)"));
+}
+
+struct PublishedJob {
+  const char* file;
+  std::vector<std::string> rules;  // empty: it is read whole
+};
+
+TEST(PublishedJobs, AreReadOrNameTheirRules) {
+  const std::string folder = std::string(HEADWAY_SOURCE_DIR) + "/tests/plan/jobs/";
+  for (const PublishedJob& published : {
+           PublishedJob{"sc21-145b.json", {}},
+           {"sc21-zero3.json", {"zero3"}},
+           {"selective-530b.json", {}},
+           {"vtrain-multi.json", {}},
+           {"zb-1f1b.json", {}},
+           {"zb-interleaved.json", {}},
+           {"zb-h2.json", {"zb-h2"}},
+           {"alephalpha.json", {}},
+           {"vocabpp-parallel-2.json", {"vocabulary parallel-2"}},
+           {"mosaic-fsdp.json", {"fsdp"}},
+           {"dgxc-405b.json", {"context parallelism (cp 2)", "tp_overlap ring"}},
+           {"bridge-moe.json",
+            {"CUDA graphs over a part of the model", "mixture of experts", "latent attention",
+             "multi-token prediction", "mxfp8", "fp8 parameter gather", "recompute_modules",
+             "expert parallelism (ep 32)"}},
+       }) {
+    Problems problems;
+    const JobReading reading =
+        read_job(JsonNode::parse_file(folder + published.file), {}, problems);
+    for (const Problem& problem : problems.list()) ADD_FAILURE() << problem.text();
+    std::vector<std::string> names;
+    for (const NotYetBuilt& rule : reading.not_built) names.push_back(rule.rule);
+    EXPECT_THAT(names, testing::UnorderedElementsAreArray(published.rules)) << published.file;
+    EXPECT_EQ(reading.job.has_value(), published.rules.empty()) << published.file;
+  }
+}
+
+Job published(const char* file) {
+  Problems problems;
+  JobReading reading =
+      read_job(JsonNode::parse_file(std::string(HEADWAY_SOURCE_DIR) + "/tests/plan/jobs/" + file),
+               {}, problems);
+  problems.throw_if_any();
+  return std::move(reading.job.value());
+}
+
+TEST(PublishedJobs, ResolveAsTheirPapersSay) {
+  // arXiv 2104.04473 table 1: 145.6B on 1,536 GPUs, tp 8, pp 8, dp 24; 80 layers, here in two
+  // chunks.
+  const Job sc21 = published("sc21-145b.json");
+  EXPECT_EQ(sc21.plan.dp, 24);
+  EXPECT_EQ(sc21.plan.micro_batches, 48);  // 2,304 / (24 x 2)
+  EXPECT_EQ(sc21.plan.stage_layers, std::vector<std::int64_t>(16, 5));
+  // arXiv 2401.10241: the first and last stage have one layer fewer.
+  EXPECT_THAT(published("zb-1f1b.json").plan.stage_layers, ElementsAre(2, 3, 3, 3, 3, 3, 3, 2));
+  const Job zb = published("zb-interleaved.json");
+  EXPECT_EQ(zb.plan.stage_layers.front(), 0);
+  EXPECT_EQ(zb.plan.stage_layers.size(), 24U);
+  // arXiv 2205.05198: 530B, 105 layers on 35 ranks in 3 chunks of one layer.
+  EXPECT_EQ(published("selective-530b.json").plan.stage_layers, std::vector<std::int64_t>(105, 1));
+}
+
+}  // namespace
+}  // namespace headway
