@@ -27,8 +27,13 @@ constexpr std::size_t kShownLength = 60;
 struct Value;
 using Array = std::vector<Value>;
 
-// Members in file order.
+// Members in file order. Its own members are defined where Value is known.
 struct Object {
+  Object();
+  Object(Object&& other) noexcept;
+  Object& operator=(Object&& other) noexcept;
+  ~Object();
+
   std::vector<std::pair<std::string, Value>> members;
   std::unordered_map<std::string, std::size_t> index;  // empty below kIndexedFrom members
 
@@ -39,6 +44,11 @@ struct Object {
 struct Value {
   std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Array, Object> content;
 };
+
+Object::Object() = default;
+Object::Object(Object&& other) noexcept = default;
+Object& Object::operator=(Object&& other) noexcept = default;
+Object::~Object() = default;
 
 const Value* Object::find(std::string_view key) const {
   if (!index.empty()) {
