@@ -10,6 +10,7 @@
 #include "sim/engine/compiled_graph.hpp"
 #include "sim/engine/event_queue.hpp"
 #include "sim/engine/flow_network.hpp"
+#include "sim/engine/link_pruning.hpp"
 
 namespace headway {
 namespace {
@@ -208,61 +209,7 @@ class Player {
     for (std::size_t a = 0; a < activities_.size(); ++a) {
       activities_[a].missing = graph_.activities[a].members;
     }
-    fixed_ = fixed_durations();
-  }
-
-  // An activity's whole time where nothing can change it, else kNone. Two activities with a member
-  // on one stream are never under way together; where that holds of all that load a link, the link
-  // is each one's own.
-  std::vector<std::int64_t> fixed_durations() const {
-    std::vector<std::int64_t> fixed;
-    fixed.reserve(graph_.activities.size());
-    bool any_work = false;
-    for (const Activity& activity : graph_.activities) {
-      fixed.push_back(activity.latency.picoseconds);
-      any_work |= activity.work > 0;
-    }
-    if (!any_work) return fixed;
-    constexpr int kShared = -2;
-    const std::vector<int> key = serial_keys();
-    std::vector<int> link_key(graph_.links.size(), kNone);
-    for (std::size_t a = 0; a < key.size(); ++a) {
-      if (graph_.activities[a].work == 0) continue;
-      for_loads(graph_.activities[a], [&](const LinkLoad& load) {
-        int& of_link = link_key[at(load.link)];
-        if (of_link == kNone) of_link = key[a];
-        if (of_link != key[a]) of_link = kShared;
-      });
-    }
-    for (std::size_t a = 0; a < key.size(); ++a) {
-      const Activity& activity = graph_.activities[a];
-      if (activity.work == 0) continue;
-      bool own = true;
-      for_loads(activity, [&](const LinkLoad& load) { own &= link_key[at(load.link)] != kShared; });
-      fixed[a] = own ? fixed[a] + time_to_move(work_of(activity.work), rate_alone(graph_, activity))
-                     : kNone;
-    }
-    return fixed;
-  }
-
-  template <typename Visit>
-  void for_loads(const Activity& activity, Visit visit) const {
-    for (int l = activity.first_load; l < activity.first_load + activity.load_count; ++l) {
-      visit(graph_.loads[at(l)]);
-    }
-  }
-
-  // The lowest stream on which each activity has a member.
-  std::vector<int> serial_keys() const {
-    std::vector<int> keys(graph_.activities.size(), std::numeric_limits<int>::max());
-    for (const Instance& instance : graph_.instances) {
-      for (const Task& task : graph_.templates[at(instance.task_template)].tasks) {
-        if (task.activity == kNone) continue;
-        int& key = keys[at(graph_.bound_activities[at(instance.first_activity + task.activity)])];
-        key = std::min(key, instance.device * graph_.streams_per_device + task.stream);
-      }
-    }
-    return keys;
+    fixed_ = fixed_durations(graph_);
   }
 
   void prepare_clock() {

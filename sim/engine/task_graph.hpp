@@ -36,8 +36,8 @@ inline constexpr int kNone = -1;
 
 struct Task {
   int stream = 0;
-  Time duration;  // alone on the device; ignored for members of an activity
-  Time host;      // the host's time to launch it; it may start when that is done
+  Time duration = {};  // alone on the device; ignored for members of an activity
+  Time host = {};      // the host's time to launch it; it may start when that is done
   bool host_waits = false;
   int label = 0;              // opaque: what it is, for the timeline's reader
   int cause = 0;              // 0..254: what its time, and waiting for it, is booked as
@@ -72,7 +72,7 @@ struct LinkLoad {
 
 struct Activity {
   int members = 1;
-  Time latency;                        // before its work begins; the whole time where work is zero
+  Time latency = {};                   // before its work begins; the whole time where work is zero
   std::int64_t work = 0;               // bytes moved per unit of load
   std::int64_t weight = 1;             // connections: its share of a contended link
   double rate_limit = 0;               // work per second it can reach alone; 0: only links limit it

@@ -1,0 +1,143 @@
+// How fast the engine plays. 1F1B of 64 stages and 1,024 micro-batches is made of tiny instances, so
+// it measures the cost of an instance; the layers show what templates save; the flows and the moving
+// instances measure the clock. `items` are tasks (for flows: ends), building is excluded.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+
+#include "sim/engine/simulator.hpp"
+
+namespace headway {
+namespace {
+
+constexpr int kForward = 0, kBackward = 1;
+
+// Adds instances in the order of 1F1B: rank r warms up with min(m, p - r - 1) forwards, then
+// alternates, then drains (Megatron-LM's schedules.py). `add(stage, pass, micro_batch)`.
+template <typename Add>
+void one_f_one_b(int stages, int micro_batches, Add add) {
+  for (int stage = 0; stage < stages; ++stage) {
+    const int warm_up = std::min(micro_batches, stages - stage - 1);
+    for (int f = 0; f < warm_up; ++f) add(stage, kForward, f);
+    for (int f = warm_up; f < micro_batches; ++f) {
+      add(stage, kForward, f);
+      add(stage, kBackward, f - warm_up);
+    }
+    for (int b = micro_batches - warm_up; b < micro_batches; ++b) add(stage, kBackward, b);
+  }
+}
+
+// One task per pass, ports between the stages.
+TaskGraph pipeline_with_ports(int stages, int micro_batches) {
+  TaskGraph graph;
+  graph.devices = stages;
+  graph.ports = 2 * stages * micro_batches;
+  // Templates: pass, whether it awaits, whether it releases.
+  for (int t = 0; t < 8; ++t) {
+    Task task;
+    task.duration = Time{t < 4 ? 1'000'000 : 2'000'000};
+    if ((t & 2) != 0) task.awaits = {0};
+    if ((t & 1) != 0) task.releases = {0};
+    graph.templates.push_back({{task}});
+  }
+  const auto port = [&](int stage, int pass, int micro_batch) {
+    return (pass * stages + stage) * micro_batches + micro_batch;
+  };
+  one_f_one_b(stages, micro_batches, [&](int stage, int pass, int micro_batch) {
+    const int from = pass == kForward ? stage - 1 : stage + 1;
+    const int to = pass == kForward ? stage + 1 : stage - 1;
+    const bool awaits = from >= 0 && from < stages, releases = to >= 0 && to < stages;
+    Instance instance;
+    instance.device = stage;
+    instance.task_template = pass * 4 + (awaits ? 2 : 0) + (releases ? 1 : 0);
+    instance.first_awaited = static_cast<int>(graph.awaited_ports.size());
+    instance.first_released = static_cast<int>(graph.released_ports.size());
+    if (awaits) graph.awaited_ports.push_back(port(from, pass, micro_batch));
+    if (releases) graph.released_ports.push_back(port(stage, pass, micro_batch));
+    graph.instances.push_back(instance);
+  });
+  // Ports that nothing releases (of the ends) would be waited for by nothing.
+  return graph;
+}
+
+// A receive, the pass and a send, with an activity for each message.
+TaskGraph pipeline_with_messages(int stages, int micro_batches) {
+  TaskGraph graph;
+  graph.devices = stages;
+  graph.streams_per_device = 5;
+  for (int t = 0; t < 8; ++t) {
+    const int pass = t / 4;
+    TaskTemplate passes;
+    Task work, receive, send;
+    work.duration = Time{pass == kForward ? 1'000'000 : 2'000'000};
+    int slot = 0;
+    if ((t & 2) != 0) {
+      receive.stream = 1 + pass;
+      receive.activity = slot++;
+      receive.cause = 1;
+      passes.tasks.push_back(receive);
+      work.after = {0};
+    }
+    passes.tasks.push_back(work);
+    if ((t & 1) != 0) {
+      send.stream = 3 + pass;
+      send.activity = slot++;
+      send.cause = 1;
+      send.after = {static_cast<int>(passes.tasks.size()) - 1};
+      passes.tasks.push_back(send);
+    }
+    graph.templates.push_back(passes);
+  }
+  const auto message = [&](int stage, int pass, int micro_batch) {
+    const int link = pass == kForward ? stage : stage - 1;
+    return (pass * (stages - 1) + link) * micro_batches + micro_batch;
+  };
+  Activity activity;
+  activity.members = 2;
+  activity.latency = Time{100'000};
+  graph.activities.assign(static_cast<std::size_t>(2 * (stages - 1) * micro_batches), activity);
+  one_f_one_b(stages, micro_batches, [&](int stage, int pass, int micro_batch) {
+    const int from = pass == kForward ? stage - 1 : stage + 1;
+    const int to = pass == kForward ? stage + 1 : stage - 1;
+    const bool receives = from >= 0 && from < stages, sends = to >= 0 && to < stages;
+    Instance instance;
+    instance.device = stage;
+    instance.task_template = pass * 4 + (receives ? 2 : 0) + (sends ? 1 : 0);
+    instance.first_activity = static_cast<int>(graph.bound_activities.size());
+    if (receives) graph.bound_activities.push_back(message(from, pass, micro_batch));
+    if (sends) graph.bound_activities.push_back(message(stage, pass, micro_batch));
+    graph.instances.push_back(instance);
+  });
+  return graph;
+}
+
+std::int64_t tasks_of(const TaskGraph& graph) {
+  std::size_t tasks = 0;
+  for (const Instance& instance : graph.instances) {
+    tasks += graph.templates[static_cast<std::size_t>(instance.task_template)].tasks.size();
+  }
+  return static_cast<std::int64_t>(tasks);
+}
+
+void play(benchmark::State& state, const TaskGraph& graph) {
+  Time makespan;
+  for (auto _ : state) {
+    const Timeline timeline = simulate(graph);
+    if (!timeline.deadlock.empty()) std::abort();
+    makespan = timeline.makespan;
+    benchmark::DoNotOptimize(makespan);
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(state.iterations()) * tasks_of(graph));
+  state.counters["makespan_us"] = makespan.microseconds();
+}
+
+void pipeline_ports(benchmark::State& state) { play(state, pipeline_with_ports(64, 1024)); }
+BENCHMARK(pipeline_ports)->Unit(benchmark::kMillisecond);
+
+void pipeline_messages(benchmark::State& state) { play(state, pipeline_with_messages(64, 1024)); }
+BENCHMARK(pipeline_messages)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace headway
