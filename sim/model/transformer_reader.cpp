@@ -118,13 +118,12 @@ class TransformerReader {
                                                        {.min = 1, .max = kMostLayers});
     model_.num_attention_heads = reader_.require_integer(spelling("num_attention_heads", "n_head"),
                                                          {.min = 1, .max = kMostHeads});
+    shape_known_ = reader_.problems().size() == before;
     model_.vocab_size = reader_.require_integer("vocab_size", {.min = 1, .max = kMostVocabulary});
     model_.num_key_value_heads =
         reader_.integer("num_key_value_heads", {.min = 1, .max = kMostHeads})
             .value_or(model_.num_attention_heads);
-    // A missing count has its own problem already.
-    if (reader_.problems().size() == before &&
-        model_.num_attention_heads % model_.num_key_value_heads != 0) {
+    if (shape_known_ && model_.num_attention_heads % model_.num_key_value_heads != 0) {
       reader_.problem("num_key_value_heads",
                       std::to_string(model_.num_key_value_heads) + " does not divide the " +
                           std::to_string(model_.num_attention_heads) + " attention heads");
@@ -253,8 +252,7 @@ class TransformerReader {
   }
 
   void set_head_dim(std::optional<std::int64_t> given) {
-    const bool sizes_known = reader_.problems().empty();
-    if (!given && sizes_known && model_.hidden_size % model_.num_attention_heads != 0) {
+    if (!given && shape_known_ && model_.hidden_size % model_.num_attention_heads != 0) {
       reader_.problem("num_attention_heads",
                       std::to_string(model_.num_attention_heads) + " does not divide hidden_size " +
                           std::to_string(model_.hidden_size) + "; state head_dim");
@@ -336,6 +334,7 @@ class TransformerReader {
   ObjectReader reader_;
   bool foreign_;
   const Family* family_ = nullptr;
+  bool shape_known_ = true;  // what is missing has its own problem, and nothing follows from it
   std::vector<std::string> partly_;
   Transformer model_;
 };

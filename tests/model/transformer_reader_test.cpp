@@ -170,6 +170,10 @@ TEST(TransformerReader, RefusesSizesThatDoNotDivide) {
   EXPECT_EQ(refusal(R"({"hidden_size": 100, "num_hidden_layers": 1, "num_attention_heads": 3,
                         "vocab_size": 100, "hidden_act": "gelu"})"),
             "model.json: /num_attention_heads: 3 does not divide hidden_size 100; state head_dim");
+  // Beside another problem too.
+  EXPECT_THAT(refusal(R"({"hidden_size": 100, "num_hidden_layers": 1, "num_attention_heads": 3,
+                          "vocab_size": 0, "hidden_act": "gelu"})"),
+              HasSubstr("3 does not divide hidden_size 100"));
   const std::string experts = R"(, "hidden_act": "silu", "num_experts": 8)";
   EXPECT_EQ(refusal(inline_model(experts)),
             "model.json: /num_experts_per_tok: missing; a model with experts needs it");
