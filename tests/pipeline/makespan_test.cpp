@@ -66,20 +66,126 @@ TEST(Makespan, OfInterleavedShrinksTheBubbleByTheChunks) {
   }
 }
 
+// Looped BFS has the makespan of interleaving.
+TEST(Makespan, OfLoopedBfsIsThatOfInterleaved) {
+  for (const auto& [chunks, expected] : {std::pair(2, 28.5), {3, 27.0}, {4, 26.25}}) {
+    const Durations durations = {.forward = 1.0 / chunks, .backward = 2.0 / chunks};
+    EXPECT_NEAR(makespan("looped-bfs", {4, chunks, 8}, durations), expected, 1e-9);
+  }
+}
+
+struct Split {
+  double forward, input, weight;
+};
+Durations with(const Split& split, double pair = 0, double latency = 0) {
+  return {.forward = split.forward,
+          .backward = split.input + split.weight,
+          .backward_input = split.input,
+          .backward_weight = split.weight,
+          .pair = pair,
+          .latency = latency};
+}
+constexpr Split kEven = {1, 1, 1};
+constexpr Split kUneven = {3, 4, 2};
+constexpr Split kShortWeight = {2, 3, 1};
+
+// 1F1B's bubble less (p - 1) W.
+TEST(Makespan, OfZbH1) {
+  for (const Case& c : {Case{2, 4, 13}, {4, 4, 15}, {4, 8, 27}, {4, 12, 39}, {8, 16, 55}}) {
+    EXPECT_EQ(makespan("zb-h1", {c.ranks, 1, c.micro_batches}, with(kEven)), c.makespan);
+  }
+  for (const Case& c : {Case{2, 4, 41}, {4, 4, 51}, {4, 8, 87}, {4, 12, 123}, {8, 16, 179}}) {
+    EXPECT_EQ(makespan("zb-h1", {c.ranks, 1, c.micro_batches}, with(kUneven)), c.makespan);
+  }
+  for (const Case& c : {Case{2, 4, 28}, {4, 8, 60}, {8, 16, 124}}) {
+    EXPECT_EQ(makespan("zb-h1", {c.ranks, 1, c.micro_batches}, with(kShortWeight)), c.makespan);
+  }
+  EXPECT_EQ(makespan("zb-h1", {4, 1, 8}, with(kEven, 0, 0.5)), 33);
+  EXPECT_EQ(makespan("zb-h1", {4, 1, 8}, with(kEven, 0, 1)), 41);
+}
+
+struct Stages {
+  int ranks, micro_batches;
+  double makespan, longest_stage;
+};
+
+TEST(Makespan, OfZbH2) {
+  for (const Stages& c : {Stages{2, 4, 13, 12}, {4, 8, 27, 24}, {4, 12, 39, 36}, {8, 16, 55, 48}}) {
+    const Replay played =
+        replay(*find_schedule("zb-h2"), {c.ranks, 1, c.micro_batches}, with(kEven));
+    EXPECT_EQ(played.makespan, c.makespan);
+    EXPECT_EQ(played.longest_stage, c.longest_stage);
+  }
+  for (const Case& c : {Case{2, 4, 39}, {4, 8, 81}, {4, 12, 117}, {8, 16, 165}}) {
+    EXPECT_EQ(makespan("zb-h2", {c.ranks, 1, c.micro_batches}, with(kUneven)), c.makespan);
+  }
+  for (const Case& c : {Case{2, 4, 27}, {4, 8, 57}, {8, 16, 117}}) {
+    EXPECT_EQ(makespan("zb-h2", {c.ranks, 1, c.micro_batches}, with(kShortWeight)), c.makespan);
+  }
+}
+
+TEST(Makespan, OfZbV) {
+  for (const Stages& c :
+       {Stages{2, 4, 25, 24}, {4, 8, 51, 48}, {4, 12, 75, 72}, {8, 16, 103, 96}}) {
+    const Replay played =
+        replay(*find_schedule("zb-v"), {c.ranks, 2, c.micro_batches}, with(kEven));
+    EXPECT_EQ(played.makespan, c.makespan);
+    EXPECT_EQ(played.longest_stage, c.longest_stage);
+  }
+  for (const Case& c : {Case{2, 4, 76}, {4, 8, 156}, {4, 12, 228}, {8, 16, 316}}) {
+    EXPECT_EQ(makespan("zb-v", {c.ranks, 2, c.micro_batches}, with(kUneven)), c.makespan);
+  }
+}
+
+struct Pairs {
+  int ranks, micro_batches;
+  double whole, overlapped;  // with F&B as long as F + B, and shorter
+};
+
+TEST(Makespan, OfDualpipeV) {
+  for (const Pairs& c :
+       {Pairs{2, 4, 26, 24}, {2, 8, 50, 44}, {4, 8, 54, 49}, {4, 10, 66, 59}, {4, 16, 102, 89}}) {
+    EXPECT_EQ(makespan("dualpipe-v", {c.ranks, 2, c.micro_batches}, with(kEven, 3)), c.whole);
+    EXPECT_EQ(makespan("dualpipe-v", {c.ranks, 2, c.micro_batches}, with(kEven, 2.5)),
+              c.overlapped);
+  }
+  for (const Pairs& c : {Pairs{2, 4, 80, 72},
+                         {2, 8, 152, 128},
+                         {4, 8, 168, 148},
+                         {4, 10, 204, 176},
+                         {4, 16, 312, 260}}) {
+    EXPECT_EQ(makespan("dualpipe-v", {c.ranks, 2, c.micro_batches}, with(kUneven, 9)), c.whole);
+    EXPECT_EQ(makespan("dualpipe-v", {c.ranks, 2, c.micro_batches}, with(kUneven, 7)),
+              c.overlapped);
+  }
+}
+
+TEST(Makespan, OfDualpipe) {
+  for (const Pairs& c : {Pairs{4, 8, 26, 24}, {4, 12, 38, 34}, {8, 16, 54, 49}, {8, 20, 66, 59}}) {
+    EXPECT_EQ(makespan("dualpipe", {c.ranks, 2, c.micro_batches}, with(kEven, 3)), c.whole);
+    EXPECT_EQ(makespan("dualpipe", {c.ranks, 2, c.micro_batches}, with(kEven, 2.5)), c.overlapped);
+  }
+  for (const Pairs& c :
+       {Pairs{4, 8, 80, 72}, {4, 12, 116, 100}, {8, 16, 168, 148}, {8, 20, 204, 176}}) {
+    EXPECT_EQ(makespan("dualpipe", {c.ranks, 2, c.micro_batches}, with(kUneven, 9)), c.whole);
+    EXPECT_EQ(makespan("dualpipe", {c.ranks, 2, c.micro_batches}, with(kUneven, 7)), c.overlapped);
+  }
+}
+
 // p 4, m 8, F 1, B 2: GPipe pays the latency of a hop 2 (p - 1) times, 1F1B in its steady state.
 TEST(Makespan, GrowsWithTheLatencyOfAHop) {
-  const auto with = [](double latency, double scale = 1) {
+  const auto after = [](double latency, double scale = 1) {
     return Durations{.forward = scale, .backward = 2 * scale, .latency = latency};
   };
-  EXPECT_EQ(makespan("gpipe", {4, 1, 8}, with(0.5)), 36);
-  EXPECT_EQ(makespan("gpipe", {4, 1, 8}, with(1)), 39);
-  EXPECT_EQ(makespan("1f1b", {4, 1, 8}, with(0.5)), 41);
-  EXPECT_EQ(makespan("1f1b", {4, 1, 8}, with(1)), 49);
-  EXPECT_NEAR(makespan("1f1b", {4, 1, 8}, with(0.1)), 34.6, 1e-9);
-  EXPECT_NEAR(makespan("interleaved", {4, 2, 8}, with(0.1, 0.5)), 29.9, 1e-9);
-  EXPECT_NEAR(makespan("interleaved", {4, 2, 8}, with(0.25, 0.5)), 32.0, 1e-9);
-  EXPECT_EQ(makespan("interleaved", {4, 2, 8}, with(0.5, 0.5)), 35.5);
-  EXPECT_EQ(makespan("interleaved", {4, 2, 8}, with(1, 0.5)), 46);
+  EXPECT_EQ(makespan("gpipe", {4, 1, 8}, after(0.5)), 36);
+  EXPECT_EQ(makespan("gpipe", {4, 1, 8}, after(1)), 39);
+  EXPECT_EQ(makespan("1f1b", {4, 1, 8}, after(0.5)), 41);
+  EXPECT_EQ(makespan("1f1b", {4, 1, 8}, after(1)), 49);
+  EXPECT_NEAR(makespan("1f1b", {4, 1, 8}, after(0.1)), 34.6, 1e-9);
+  EXPECT_NEAR(makespan("interleaved", {4, 2, 8}, after(0.1, 0.5)), 29.9, 1e-9);
+  EXPECT_NEAR(makespan("interleaved", {4, 2, 8}, after(0.25, 0.5)), 32.0, 1e-9);
+  EXPECT_EQ(makespan("interleaved", {4, 2, 8}, after(0.5, 0.5)), 35.5);
+  EXPECT_EQ(makespan("interleaved", {4, 2, 8}, after(1, 0.5)), 46);
 }
 
 TEST(InFlight, OfGpipeIsEveryMicroBatch) {
@@ -98,6 +204,22 @@ TEST(InFlight, OfInterleavedCountsChunks) {
   EXPECT_THAT(in_flight("interleaved", {4, 3, 8}), ElementsAre(15, 13, 11, 9));
   EXPECT_THAT(in_flight("interleaved", {4, 4, 8}), ElementsAre(19, 17, 15, 13));
   EXPECT_THAT(in_flight("interleaved", {4, 2, 4}), ElementsAre(8, 8, 7, 5));
+}
+
+TEST(InFlight, OfLoopedBfsIsEveryChunkOfEveryMicroBatch) {
+  EXPECT_THAT(in_flight("looped-bfs", {4, 2, 8}), ElementsAre(16, 16, 16, 16));
+}
+
+TEST(InFlight, OfZeroBubbleIsTheSameOnEveryRank) {
+  EXPECT_THAT(in_flight("zb-h1", {4, 1, 8}), ElementsAre(4, 4, 4, 4));  // p
+  EXPECT_THAT(in_flight("zb-h2", {4, 1, 8}), ElementsAre(7, 7, 7, 7));  // 2 p - 1
+  EXPECT_THAT(in_flight("zb-v", {4, 2, 8}),
+              ElementsAre(8, 8, 8, 8));  // 2 p chunks of half the size
+}
+
+TEST(InFlight, OfDualpipeIsOneMoreThanTheStages) {
+  EXPECT_THAT(in_flight("dualpipe", {4, 2, 8}), ElementsAre(5, 5, 5, 5));    // p + 1
+  EXPECT_THAT(in_flight("dualpipe-v", {4, 2, 8}), ElementsAre(9, 9, 9, 9));  // 2 p + 1
 }
 
 }  // namespace

@@ -17,6 +17,10 @@ std::string grid(const char* name, const ScheduleShape& shape) {
   return text;
 }
 
+std::string rank_order(const char* name, int rank, const ScheduleShape& shape) {
+  return to_text(find_schedule(name)->actions(rank, shape));
+}
+
 TEST(Gpipe, RunsAllForwardThenAllBackward) {
   EXPECT_EQ(grid("gpipe", {.ranks = 2, .stages_per_rank = 1, .micro_batches = 3}),
             "0F0 0F1 0F2 0B0 0B1 0B2\n"
@@ -49,6 +53,51 @@ TEST(Interleaved, TakesAGroupOtherThanTheRanks) {
   EXPECT_EQ(grid("interleaved", {.ranks = 2, .stages_per_rank = 2, .micro_batches = 5, .group = 3}),
             "0F0 0F1 0F2 2F0 2F1 2F2 2B0 0F3 2B1 0F4 2B2 2F3 0B0 2F4 0B1 0B2 2B3 2B4 0B3 0B4\n"
             "1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1F3 1B0 1F4 1B1 3F3 1B2 3F4 3B3 3B4 1B3 1B4\n");
+}
+
+TEST(LoopedBfs, PassesEveryMicroBatchThroughAChunkBeforeTheNext) {
+  EXPECT_EQ(grid("looped-bfs", {.ranks = 2, .stages_per_rank = 2, .micro_batches = 2}),
+            "0F0 0F1 2F0 2F1 2B1 2B0 0B1 0B0\n"
+            "1F0 1F1 3F0 3F1 3B1 3B0 1B1 1B0\n");
+}
+
+TEST(ZeroBubble, OfOneMemoryFillsTheCoolDownWithWeightGradients) {
+  EXPECT_EQ(rank_order("zb-h1", 3, {.ranks = 4, .stages_per_rank = 1, .micro_batches = 8}),
+            "3F0 3I0 3F1 3I1 3F2 3I2 3F3 3I3 3W0 3F4 3I4 3W1 3F5 3I5 3W2 3F6 3I6 3W3 3F7 3I7 3W4 "
+            "3W5 3W6 3W7");
+}
+
+TEST(ZeroBubble, OfTwiceTheMemoryRunsFurtherAhead) {
+  EXPECT_EQ(rank_order("zb-h2", 0, {.ranks = 4, .stages_per_rank = 1, .micro_batches = 8}),
+            "0F0 0F1 0F2 0F3 0F4 0F5 0F6 0I0 0W0 0F7 0I1 0W1 0I2 0W2 0I3 0W3 0I4 0W4 0I5 0W5 0I6 "
+            "0W6 0I7 0W7");
+}
+
+TEST(ZbV, FoldsBackOnTheFirstRank) {
+  EXPECT_EQ(rank_order("zb-v", 0, {.ranks = 2, .stages_per_rank = 2, .micro_batches = 4}),
+            "0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0F3 0I0 0W0 3F2 3I2 3W2 0I1 0W1 3F3 3I3 3W3 0I2 "
+            "0W2 0I3 0W3");
+}
+
+TEST(DualpipeV, OverlapsAForwardWithABackward) {
+  EXPECT_EQ(rank_order("dualpipe-v", 0, {.ranks = 2, .stages_per_rank = 2, .micro_batches = 4}),
+            to_text(parse_actions(
+                "0F0 0F1 0F2 3F0 3I0 3W0 3F1 (0F3;3B1) (3F2;0B0) 3B2 (3F3;0B1) 3B3 0I2 0W2 "
+                "0I3 0W3")));
+}
+
+// Rank r of one direction does what rank p - 1 - r does of the other.
+TEST(Dualpipe, IsItsOwnMirrorImage) {
+  const ScheduleShape shape = {.ranks = 4, .stages_per_rank = 2, .micro_batches = 8};
+  const Schedule& schedule = *find_schedule("dualpipe");
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    std::vector<Action> mirrored = schedule.actions(shape.ranks - 1 - rank, shape);
+    for (Action& action : mirrored) {
+      action.stage = (action.stage + shape.ranks) % (2 * shape.ranks);
+      action.micro_batch = (action.micro_batch + shape.micro_batches / 2) % shape.micro_batches;
+    }
+    EXPECT_EQ(to_text(schedule.actions(rank, shape)), to_text(mirrored)) << rank;
+  }
 }
 
 }  // namespace

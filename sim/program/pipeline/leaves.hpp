@@ -12,6 +12,12 @@ namespace headway::pipeline {
 Schedule one_f_one_b();
 Schedule gpipe();
 Schedule interleaved();
+Schedule looped_bfs();
+Schedule zb_h1();
+Schedule zb_h2();
+Schedule zb_v();
+Schedule dualpipe();
+Schedule dualpipe_v();
 
 // What every schedule needs of a shape: empty, or what is wrong.
 inline std::string refusal_of_counts(const ScheduleShape& shape) {
