@@ -1,0 +1,77 @@
+// Megatron's distributed optimizer: gradients are reduce-scattered in buckets, each rank updates
+// its share of every bucket, and the parameters are all-gathered (Megatron-LM,
+// distrib_optimizer.py; the idea is ZeRO stage 1, arXiv 1910.02054). The word table of tied
+// embeddings has a bucket of its own, so that first and last stage share it out alike and may sum
+// their shares.
+#include "sim/program/data/rule.hpp"
+
+namespace headway::distributed_optimizer {
+
+namespace {
+
+int shard_buffer(ProgramBuilder& builder, const std::string& name, BufferCategory category,
+                 DataType type, std::int64_t elements, std::vector<BufferRef> mirrors) {
+  BufferFamily family;
+  family.name = name;
+  family.category = category;
+  family.type = type;
+  family.rows = elements;
+  family.columns = 1;
+  family.mirrors = std::move(mirrors);
+  family.row_group = builder.group({"dp"});
+  return builder.buffer(std::move(family));
+}
+
+int add(ProgramBuilder& builder, OperationList& list, const std::string& name, CollectiveKind kind,
+        DataType type, std::int64_t elements, std::vector<BufferRef> reads,
+        std::vector<BufferRef> writes) {
+  Collective collective;
+  collective.kind = kind;
+  collective.elements = elements;
+  collective.type = type;
+  const int index =
+      list.add(name, collective, std::move(reads), std::move(writes), Cause::kDataParallel);
+  list.at(index).group = builder.group({"dp"});
+  list.at(index).stream = builder.stream("dp");
+  return index;
+}
+
+}  // namespace
+
+std::vector<Bucket> buckets(const ProgramBuilder& builder, ChunkPlace place,
+                            const std::vector<FiredTensor>& tensors, ParameterId tied) {
+  std::optional<std::int64_t> limit = builder.job().plan.bucket_elements;
+  if (place.rank > 0 || place.chunk > 0) limit = std::nullopt;
+  const std::string name =
+      "rank" + std::to_string(place.rank) + ".chunk" + std::to_string(place.chunk);
+  return cut_into_buckets(builder, name, tensors, limit, true, tied);
+}
+
+BucketShard make_shard(ProgramBuilder& builder, const Bucket& bucket) {
+  const StepShape& shape = builder.shape();
+  BucketShard shard;
+  shard.elements = (bucket.elements + shape.dp - 1) / shape.dp;
+  shard.gradient =
+      shard_buffer(builder, "gradient_shard." + bucket.name, BufferCategory::kGradient,
+                   shape.gradient, shard.elements, gradients_of(builder, bucket.tensors));
+  shard.parameter =
+      shard_buffer(builder, "parameter_shard." + bucket.name, BufferCategory::kCommunication,
+                   shape.storage, shard.elements, parameters_of(builder, bucket.tensors));
+  return shard;
+}
+
+int reduce(ProgramBuilder& builder, OperationList& list, const Bucket& bucket,
+           const BucketShard& shard) {
+  return add(builder, list, "reduce." + bucket.name, CollectiveKind::kReduceScatter,
+             builder.shape().gradient, shard.elements * builder.shape().dp,
+             gradients_of(builder, bucket.tensors), {{shard.gradient}});
+}
+
+int gather(ProgramBuilder& builder, OperationList& list, const Bucket& bucket,
+           const BucketShard& shard) {
+  return add(builder, list, "gather." + bucket.name, CollectiveKind::kAllGather,
+             builder.shape().storage, shard.elements * builder.shape().dp, {{shard.parameter}},
+             parameters_of(builder, bucket.tensors));
+}
+
+}  // namespace headway::distributed_optimizer

@@ -1,0 +1,184 @@
+#include "sim/program/head_and_loss.hpp"
+
+#include <utility>
+
+namespace headway {
+
+using Split = ProgramBuilder::Split;
+
+HeadAndLoss::HeadAndLoss(ProgramBuilder& builder, const Layer& layer, const Embedding& embedding)
+    : builder_(builder),
+      shape_(builder.shape()),
+      hidden_(layer.hidden()),
+      hidden_gradient_(layer.hidden_gradient()) {
+  const Copies saved = Copies::kPerMicroBatch;
+  norm_ = make_norm(builder_, "head.norm", false, saved);
+  head_.name = "head";
+  head_.compute = shape_.head_compute;
+  head_.weight =
+      builder_.job().model.tie_word_embeddings
+          ? embedding.word()
+          : builder_.matrix("head.weight",
+                            {{"head.weight", shape_.padded_vocabulary, shape_.hidden}}, 0, false,
+                            builder_.job().software.accumulation == GradientAccumulation::kFused);
+  head_.input = norm_.output;
+  head_.input_gradient = norm_.output_gradient;
+  if (shape_.sequence_parallel) {
+    const auto whole = [&](const char* name) {
+      return builder_.activation(name, shape_.storage, shape_.tokens, shape_.hidden,
+                                 Copies::kScratch, Split::kNone, BufferCategory::kCommunication);
+    };
+    head_.input_whole = whole("head.input_whole");
+    head_.input_gradient_whole = whole("head.input_gradient_whole");
+  }
+  make_loss_buffers();
+  make_forward();
+  make_backward();
+}
+
+void HeadAndLoss::make_loss_buffers() {
+  targets_ = builder_.activation("targets", DataType::kInt64, shape_.tokens, 1,
+                                 Copies::kPerMicroBatch, Split::kNone, BufferCategory::kInput);
+  builder_.program().buffers[static_cast<std::size_t>(targets_)].initial = InitialValue::kTargets;
+  total_ = builder_.activation("loss.total", DataType::kFp64, 1, 1, Copies::kScratch);
+
+  // The copy of the logits that the loss works on stays until the backward, which turns it into its
+  // gradient; the others go at once.
+  const Copies once = Copies::kScratch, saved = Copies::kPerMicroBatch;
+  const auto logits = [&](const char* name, DataType type, bool whole, Copies copies) {
+    return builder_.activation(name, type, shape_.tokens,
+                               whole ? shape_.padded_vocabulary : shape_.local_vocabulary, copies,
+                               whole ? Split::kNone : Split::kColumns);
+  };
+  head_.output =
+      logits("head.logits", shape_.storage, false, widened() || gathered() ? once : saved);
+  head_.output_gradient = logits_ = head_.output;
+  if (gathered()) {
+    gathered_ = logits("head.logits_gathered", shape_.storage, true, once);
+    arranged_ = logits("head.logits_whole", shape_.storage, true, widened() ? once : saved);
+    logits_ = whole_gradient_ = arranged_;
+  }
+  if (widened()) {
+    logits_ = logits("loss.logits", shape_.statistics, gathered(), saved);
+    if (gathered()) {
+      whole_gradient_ = logits("head.logits_whole_gradient", shape_.storage, true, once);
+    }
+  }
+  if (widened() || gathered()) {
+    head_.output_gradient = logits("head.logits_gradient", shape_.storage, false, once);
+  }
+  const auto per_token = [&](const char* name, Copies copies) {
+    return builder_.activation(name, shape_.statistics, shape_.tokens, 1, copies);
+  };
+  loss_ = per_token("loss.tokens", once);
+  if (in_one_kernel()) {
+    statistics_ = per_token("loss.statistics", saved);
+  } else {
+    maximum_ = per_token("loss.maximum", once);
+    predicted_ = per_token("loss.predicted", once);
+    sums_ = per_token("loss.sums", saved);
+  }
+}
+
+Kernel HeadAndLoss::kernel(KernelKind kind, std::int64_t columns) const {
+  Kernel result;
+  result.kind = kind;
+  result.rows = shape_.tokens;
+  result.columns = columns;
+  result.type = result.output = shape_.statistics;
+  result.fused = builder_.job().software.fused_loss;
+  return result;
+}
+
+Kernel HeadAndLoss::narrow_kernel(KernelKind kind, std::int64_t columns) const {
+  Kernel result = kernel(kind, columns);
+  result.type = result.output = shape_.storage;
+  return result;
+}
+
+void HeadAndLoss::make_forward() {
+  OperationList list("head.forward");
+  norm_forward(builder_, list, norm_, {hidden_});
+  megatron_1d::forward(builder_, list, head_);
+  int logits = head_.output;
+  if (gathered()) {
+    Collective gather;
+    gather.kind = CollectiveKind::kAllGather;
+    gather.elements = shape_.tokens * shape_.padded_vocabulary;
+    gather.type = shape_.storage;
+    list.add("head.gather", gather, {{logits}}, {{gathered_}}, Cause::kTensorParallel);
+    list.last().group = builder_.tensor_group();
+    // The parts arrive one after the other and are laid side by side (torch.cat).
+    list.add("head.arrange", narrow_kernel(KernelKind::kCopy, shape_.padded_vocabulary),
+             {{gathered_}}, {{arranged_}});
+    logits = arranged_;
+  }
+  if (widened()) {
+    Kernel cast = kernel(KernelKind::kCast, loss_columns());
+    cast.type = shape_.storage;
+    list.add("loss.cast", cast, {{logits}}, {{logits_}});
+  }
+  loss_forward(list);
+  Kernel sum = kernel(KernelKind::kLossSum, 1);
+  sum.output = DataType::kFp64;
+  list.add("loss.sum", sum, {{loss_}, {total_}}, {{total_}});
+  forward_ = builder_.add_template(list);
+}
+
+void HeadAndLoss::loss_forward(OperationList& list) {
+  if (in_one_kernel()) {
+    list.add("loss.cross_entropy",
+             narrow_kernel(KernelKind::kFusedCrossEntropyForward, loss_columns()),
+             {{logits_}, {targets_}}, {{loss_}, {statistics_}});
+    return;
+  }
+  const bool parallel = shape_.tp > 1 && !gathered();
+  const auto reduce = [&](const char* name, std::vector<BufferRef> buffers, ReduceOperator how) {
+    const auto elements = static_cast<std::int64_t>(buffers.size()) * shape_.tokens;
+    if (parallel) {
+      megatron_1d::all_reduce(builder_, list, name, std::move(buffers), elements, shape_.statistics,
+                              how);
+    }
+  };
+  list.add("loss.maximum", kernel(KernelKind::kCrossEntropyMaximum, loss_columns()), {{logits_}},
+           {{maximum_}});
+  reduce("loss.maximum_all_reduce", {{maximum_}}, ReduceOperator::kMaximum);
+  list.add("loss.sums", kernel(KernelKind::kCrossEntropySums, loss_columns()),
+           {{logits_}, {maximum_}, {targets_}}, {{predicted_}, {sums_}, {logits_}});
+  if (builder_.job().software.fused_loss) {
+    // Megatron-LM, fusions/fused_cross_entropy.py: both sums in one message.
+    reduce("loss.sums_all_reduce", {{predicted_}, {sums_}}, ReduceOperator::kSum);
+  } else {
+    reduce("loss.predicted_all_reduce", {{predicted_}}, ReduceOperator::kSum);
+    reduce("loss.sums_all_reduce", {{sums_}}, ReduceOperator::kSum);
+  }
+  list.add("loss.tokens", kernel(KernelKind::kCrossEntropyLoss, 1),
+           {{predicted_}, {sums_}, {maximum_}}, {{loss_}});
+}
+
+void HeadAndLoss::make_backward() {
+  OperationList list("head.backward");
+  Kernel gradient = in_one_kernel()
+                        ? narrow_kernel(KernelKind::kFusedCrossEntropyBackward, loss_columns())
+                        : kernel(KernelKind::kCrossEntropyBackward, loss_columns());
+  gradient.scale = shape_.loss_scale;
+  const std::vector<BufferRef> reads =
+      in_one_kernel() ? std::vector<BufferRef>{{logits_}, {targets_}, {statistics_}}
+                      : std::vector<BufferRef>{{logits_}, {sums_}, {targets_}};
+  list.add("loss.backward", gradient, reads, {{logits_}});
+  if (widened()) {
+    Kernel cast = kernel(KernelKind::kCast, loss_columns());
+    cast.output = shape_.storage;
+    list.add("loss.cast_backward", cast, {{logits_}},
+             {{gathered() ? whole_gradient_ : head_.output_gradient}});
+  }
+  if (gathered()) {
+    list.add("head.split", narrow_kernel(KernelKind::kSplitSequence, shape_.local_vocabulary),
+             {{whole_gradient_}}, {{head_.output_gradient}});
+  }
+  const std::vector<int> scattered = megatron_1d::backward(builder_, list, head_);
+  norm_backward(builder_, list, norm_, {hidden_}, {hidden_gradient_}, scattered);
+  backward_ = builder_.add_template(list);
+}
+
+}  // namespace headway

@@ -1,0 +1,408 @@
+#include "sim/program/layer.hpp"
+
+#include <utility>
+
+namespace headway {
+
+using Split = ProgramBuilder::Split;
+
+Layer::Layer(ProgramBuilder& builder) : builder_(builder), shape_(builder.shape()) {
+  hidden_ = builder_.residual_stream("hidden", shape_.storage, Copies::kPerLayerAndMicroBatch);
+  hidden_gradient_ =
+      builder_.residual_stream("hidden_gradient", shape_.storage, Copies::kPerLayerAndMicroBatch);
+  make_attention_buffers();
+  make_mlp_buffers();
+
+  OperationList forward("layer.forward");
+  attention_forward(forward);
+  mlp_forward(forward);
+  forward_ = builder_.add_template(forward);
+
+  OperationList backward("layer.backward");
+  mlp_backward(backward);
+  attention_backward(backward);
+  backward_ = builder_.add_template(backward);
+}
+
+ParameterId Layer::bias(const std::string& name,
+                        const std::vector<ProgramBuilder::PartShape>& parts, bool sharded) {
+  // A bias after a row-parallel matrix is added to this rank's tokens only.
+  return builder_.vector(name, parts, sharded, true, !sharded, InitialValue::kZero);
+}
+
+void Layer::make_attention_buffers() {
+  const Transformer& model = builder_.job().model;
+  const Software& software = builder_.job().software;
+  const Copies saved = Copies::kPerLayerAndMicroBatch;
+  const bool accumulates = software.accumulation == GradientAccumulation::kFused;
+  attention_norm_ = make_norm(builder_, "attention.norm", true, saved);
+
+  qkv_.name = "attention.qkv";
+  qkv_.compute = shape_.compute;
+  qkv_.weight = builder_.matrix("attention.qkv_weight",
+                                {{"attention.query_weight", model.query_size(), shape_.hidden},
+                                 {"attention.key_weight", model.key_value_size(), shape_.hidden},
+                                 {"attention.value_weight", model.key_value_size(), shape_.hidden}},
+                                0, true, accumulates);
+  if (model.linear_bias || model.qkv_bias) {
+    qkv_bias_ = bias("attention.qkv_bias",
+                     {{"attention.query_bias", model.query_size(), 1},
+                      {"attention.key_bias", model.key_value_size(), 1},
+                      {"attention.value_bias", model.key_value_size(), 1}},
+                     true);
+  }
+  qkv_.input = attention_norm_.output;
+  qkv_.input_gradient = attention_norm_.output_gradient;
+  qkv_.output = builder_.activation("attention.qkv_output", shape_.storage, shape_.tokens,
+                                    shape_.qkv_columns, saved, Split::kColumns);
+  qkv_.output_gradient =
+      builder_.activation("attention.qkv_output_gradient", shape_.storage, shape_.tokens,
+                          shape_.qkv_columns, Copies::kScratch, Split::kColumns);
+
+  context_ = builder_.activation("attention.context", shape_.storage, shape_.tokens,
+                                 shape_.context_columns, saved, Split::kColumns);
+  context_gradient_ =
+      builder_.activation("attention.context_gradient", shape_.storage, shape_.tokens,
+                          shape_.context_columns, Copies::kScratch, Split::kColumns);
+  if (software.attention == AttentionKernel::kUnfused) {
+    const std::int64_t rows = shape_.sequences * shape_.heads * shape_.sequence;
+    const auto scores = [&](const char* name, DataType type) {
+      core_saved_.push_back({builder_.activation(std::string("attention.") + name, type, rows,
+                                                 shape_.sequence, saved, Split::kColumns)});
+    };
+    scores("probabilities", shape_.storage);
+    if (shape_.dropout) {
+      scores("probabilities_mask", DataType::kBool);
+      scores("dropped_probabilities", shape_.storage);
+    }
+  } else {
+    core_saved_.push_back(
+        {builder_.activation("attention.core_statistics", shape_.statistics, shape_.tokens,
+                             shape_.heads, saved, Split::kColumns)});
+  }
+
+  projection_.name = "attention.projection";
+  projection_.compute = shape_.compute;
+  projection_.weight = builder_.matrix(
+      "attention.projection_weight",
+      {{"attention.projection_weight", shape_.hidden, model.query_size()}}, 1, true, accumulates);
+  projection_.input = context_;
+  projection_.input_gradient = context_gradient_;
+  projection_.output =
+      builder_.residual_stream("attention.projection_output", shape_.storage, Copies::kScratch);
+  attention_residual_ = make_residual("attention", projection_.output);
+  if (model.linear_bias) {
+    attention_residual_.bias =
+        bias("attention.projection_bias", {{"attention.projection_bias", shape_.hidden, 1}}, false);
+  }
+  middle_ = builder_.residual_stream("attention.residual", shape_.storage, saved);
+  middle_gradient_ =
+      builder_.residual_stream("attention.residual_gradient", shape_.storage, Copies::kScratch);
+}
+
+void Layer::make_mlp_buffers() {
+  const Transformer& model = builder_.job().model;
+  const Copies saved = Copies::kPerLayerAndMicroBatch;
+  const bool accumulates = builder_.job().software.accumulation == GradientAccumulation::kFused;
+  mlp_norm_ = make_norm(builder_, "mlp.norm", true, saved);
+
+  const std::int64_t width = model.intermediate_size;
+  std::vector<ProgramBuilder::PartShape> weights, biases;
+  if (model.gated_mlp) {
+    weights = {{"mlp.gate_weight", width, shape_.hidden}, {"mlp.up_weight", width, shape_.hidden}};
+    biases = {{"mlp.gate_bias", width, 1}, {"mlp.up_bias", width, 1}};
+  } else {
+    weights = {{"mlp.up_weight", width, shape_.hidden}};
+    biases = {{"mlp.up_bias", width, 1}};
+  }
+  const std::int64_t columns = shape_.intermediate * (model.gated_mlp ? 2 : 1);
+  first_.name = "mlp.first";
+  first_.compute = shape_.compute;
+  first_.weight = builder_.matrix("mlp.first_weight", weights, 0, true, accumulates);
+  if (model.linear_bias) first_bias_ = bias("mlp.first_bias", biases, true);
+  first_.input = mlp_norm_.output;
+  first_.input_gradient = mlp_norm_.output_gradient;
+  first_.output = builder_.activation("mlp.first_output", shape_.storage, shape_.tokens, columns,
+                                      saved, Split::kColumns);
+  first_.output_gradient =
+      builder_.activation("mlp.first_output_gradient", shape_.storage, shape_.tokens, columns,
+                          Copies::kScratch, Split::kColumns);
+
+  activation_ = builder_.activation("mlp.activation", shape_.storage, shape_.tokens,
+                                    shape_.intermediate, saved, Split::kColumns);
+  activation_gradient_ =
+      builder_.activation("mlp.activation_gradient", shape_.storage, shape_.tokens,
+                          shape_.intermediate, Copies::kScratch, Split::kColumns);
+
+  second_.name = "mlp.second";
+  second_.compute = shape_.compute;
+  second_.weight = builder_.matrix("mlp.second_weight", {{"mlp.down_weight", shape_.hidden, width}},
+                                   1, true, accumulates);
+  second_.input = activation_;
+  second_.input_gradient = activation_gradient_;
+  second_.output = builder_.residual_stream("mlp.second_output", shape_.storage, Copies::kScratch);
+  mlp_residual_ = make_residual("mlp", second_.output);
+  if (model.linear_bias) {
+    mlp_residual_.bias = bias("mlp.second_bias", {{"mlp.down_bias", shape_.hidden, 1}}, false);
+  }
+
+  if (shape_.sequence_parallel) {
+    // Buffers of all tokens, alive only around the matrix that needs them.
+    const auto whole = [&](const std::string& name) {
+      return builder_.activation(name, shape_.storage, shape_.tokens, shape_.hidden,
+                                 Copies::kScratch, Split::kNone, BufferCategory::kCommunication);
+    };
+    for (megatron_1d::ColumnParallel* linear : {&qkv_, &first_}) {
+      linear->input_whole = whole(linear->name + "_input_whole");
+      linear->input_gradient_whole = whole(linear->name + "_input_gradient_whole");
+    }
+    for (megatron_1d::RowParallel* linear : {&projection_, &second_}) {
+      linear->output_whole = whole(linear->name + "_output_whole");
+      linear->output_gradient_whole = whole(linear->name + "_output_gradient_whole");
+    }
+  }
+}
+
+Layer::Residual Layer::make_residual(const std::string& half, int branch) {
+  Residual residual;
+  residual.name = half;
+  residual.branch = branch;
+  if (!shape_.dropout) return residual;
+  residual.mask =
+      builder_.residual_stream(half + ".mask", DataType::kBool, Copies::kPerLayerAndMicroBatch);
+  if (!builder_.job().software.fused_kernels) {
+    residual.dropped =
+        builder_.residual_stream(half + ".dropped", shape_.storage, Copies::kScratch);
+  }
+  residual.branch_gradient =
+      builder_.residual_stream(half + ".branch_gradient", shape_.storage, Copies::kScratch);
+  return residual;
+}
+
+Kernel Layer::kernel(KernelKind kind, std::int64_t rows, std::int64_t columns, bool fused,
+                     bool bias) const {
+  Kernel result;
+  result.kind = kind;
+  result.rows = rows;
+  result.columns = columns;
+  result.type = result.output = shape_.storage;
+  result.fused = fused;
+  result.bias = bias;
+  return result;
+}
+
+Attention Layer::attention(bool backward) const {
+  Attention result;
+  result.backward = backward;
+  result.batch = shape_.sequences;
+  result.heads = shape_.heads;
+  result.kv_heads = shape_.key_value_heads;
+  result.sequence_q = result.sequence_kv = shape_.sequence;
+  result.head_dim = result.head_dim_v = shape_.head_dim;
+  result.dropout = shape_.dropout;
+  result.kernel = builder_.job().software.attention;
+  result.type = shape_.storage;
+  return result;
+}
+
+Kernel Layer::rotary(KernelKind kind) const {
+  Kernel result =
+      kernel(kind, shape_.tokens, (shape_.heads + shape_.key_value_heads) * shape_.head_dim,
+             builder_.job().software.fused_rotary);
+  result.head_dim = shape_.head_dim;
+  return result;
+}
+
+// -- Forward
+// ----------------------------------------------------------------------------------------
+
+void Layer::attention_forward(OperationList& list) {
+  norm_forward(builder_, list, attention_norm_, {hidden_});
+  megatron_1d::forward(builder_, list, qkv_);
+  if (qkv_bias_ != kNoParameter) {
+    list.add("attention.qkv_bias",
+             kernel(KernelKind::kBiasAdd, shape_.tokens, shape_.qkv_columns, true),
+             {{qkv_.output}, {builder_.parameter(qkv_bias_).family}}, {{qkv_.output}});
+  }
+  if (builder_.job().model.position_embedding == PositionEmbedding::kRope) {
+    list.add("attention.rotary", rotary(KernelKind::kRotaryForward), {{qkv_.output}},
+             {{qkv_.output}});
+  }
+  attention_core(list, "attention.core");
+  megatron_1d::forward(builder_, list, projection_);
+  residual_forward(list, attention_residual_, {hidden_}, {middle_});
+}
+
+void Layer::attention_core(OperationList& list, const std::string& name) {
+  std::vector<BufferRef> writes = {{context_}};
+  writes.insert(writes.end(), core_saved_.begin(), core_saved_.end());
+  list.add(name, attention(false), {{qkv_.output}}, std::move(writes));
+}
+
+void Layer::mlp_forward(OperationList& list) {
+  norm_forward(builder_, list, mlp_norm_, {middle_});
+  megatron_1d::forward(builder_, list, first_);
+  activation_forward(list);
+  megatron_1d::forward(builder_, list, second_);
+  residual_forward(list, mlp_residual_, {middle_}, {hidden_, 1});
+}
+
+void Layer::activation_forward(OperationList& list) {
+  const Transformer& model = builder_.job().model;
+  const bool fused = builder_.job().software.fused_kernels;
+  const bool gelu = !model.gated_mlp && model.activation == Activation::kGelu;
+  const bool in_kernel = gelu && fused && first_bias_ != kNoParameter;
+  std::vector<BufferRef> reads = {{first_.output}};
+  if (first_bias_ != kNoParameter) {
+    const int bias = builder_.parameter(first_bias_).family;
+    if (in_kernel) {
+      reads.push_back({bias});
+    } else {
+      const std::int64_t columns = builder_.parameter(first_bias_).rows;
+      list.add("mlp.first_bias", kernel(KernelKind::kBiasAdd, shape_.tokens, columns, true),
+               {{first_.output}, {bias}}, {{first_.output}});
+    }
+  }
+  const KernelKind kind = model.gated_mlp ? KernelKind::kSwigluForward
+                          : gelu          ? KernelKind::kGeluForward
+                                          : KernelKind::kReluForward;
+  list.add("mlp.activation", kernel(kind, shape_.tokens, shape_.intermediate, fused, in_kernel),
+           std::move(reads), {{activation_}});
+}
+
+void Layer::residual_forward(OperationList& list, const Residual& residual, BufferRef input,
+                             BufferRef output) {
+  const std::int64_t rows = shape_.local_tokens, columns = shape_.hidden;
+  const bool fused = builder_.job().software.fused_kernels;
+  const bool biased = residual.bias != kNoParameter;
+  BufferRef branch{residual.branch};
+  const BufferRef bias{biased ? builder_.parameter(residual.bias).family : -1};
+  if (fused) {
+    std::vector<BufferRef> reads = {branch};
+    if (biased) reads.push_back(bias);
+    reads.push_back(input);
+    std::vector<BufferRef> writes = {output};
+    if (shape_.dropout) writes.push_back({residual.mask});
+    list.add(residual.name + ".residual",
+             kernel(shape_.dropout ? KernelKind::kBiasDropoutAddForward : KernelKind::kResidualAdd,
+                    rows, columns, true, biased),
+             std::move(reads), std::move(writes));
+    return;
+  }
+  if (biased) {
+    list.add(residual.name + ".bias", kernel(KernelKind::kBiasAdd, rows, columns, false),
+             {branch, bias}, {branch});
+  }
+  if (shape_.dropout) {
+    list.add(residual.name + ".dropout", kernel(KernelKind::kDropoutForward, rows, columns, false),
+             {branch}, {{residual.dropped}, {residual.mask}});
+    branch = {residual.dropped};
+  }
+  list.add(residual.name + ".residual", kernel(KernelKind::kResidualAdd, rows, columns, false),
+           {branch, input}, {output});
+}
+
+// -- Backward
+// ---------------------------------------------------------------------------------------
+
+void Layer::mlp_backward(OperationList& list) {
+  const BufferRef output_gradient{hidden_gradient_, 1};
+  megatron_1d::RowParallel second = second_;
+  second.output_gradient = residual_backward(list, mlp_residual_, output_gradient);
+  megatron_1d::backward(builder_, list, second);
+  activation_backward(list);
+  const std::vector<int> gathered = megatron_1d::backward(builder_, list, first_);
+  norm_backward(builder_, list, mlp_norm_, {middle_}, {middle_gradient_}, gathered);
+  add_paths(list, "mlp.residual_backward", {middle_gradient_}, output_gradient);
+}
+
+void Layer::activation_backward(OperationList& list) {
+  const Transformer& model = builder_.job().model;
+  const bool fused = builder_.job().software.fused_kernels;
+  const bool gelu = !model.gated_mlp && model.activation == Activation::kGelu;
+  const bool biased = first_bias_ != kNoParameter;
+  const bool in_kernel = gelu && fused && biased;
+  std::vector<BufferRef> reads = {{activation_gradient_}, {first_.output}};
+  std::vector<BufferRef> writes = {{first_.output_gradient}};
+  if (in_kernel) {
+    const Parameter& bias = builder_.parameter(first_bias_);
+    reads.push_back({bias.family});
+    reads.push_back({bias.gradient});
+    writes.push_back({bias.gradient});
+  }
+  const KernelKind kind = model.gated_mlp ? KernelKind::kSwigluBackward
+                          : gelu          ? KernelKind::kGeluBackward
+                                          : KernelKind::kReluBackward;
+  list.add("mlp.activation_backward",
+           kernel(kind, shape_.tokens, shape_.intermediate, fused, in_kernel), std::move(reads),
+           std::move(writes));
+  if (biased && !in_kernel) {
+    const Parameter& bias = builder_.parameter(first_bias_);
+    list.add("mlp.first_bias_backward",
+             kernel(KernelKind::kBiasBackward, shape_.tokens, bias.rows, true),
+             {{first_.output_gradient}, {bias.gradient}}, {{bias.gradient}});
+  }
+}
+
+void Layer::attention_backward(OperationList& list) {
+  megatron_1d::RowParallel projection = projection_;
+  projection.output_gradient = residual_backward(list, attention_residual_, {middle_gradient_});
+  megatron_1d::backward(builder_, list, projection);
+
+  if (builder_.job().plan.recompute == Recompute::kSelective) {
+    attention_core(list, "attention.core_again");
+  }
+  std::vector<BufferRef> reads = {{context_gradient_}, {qkv_.output}, {context_}};
+  reads.insert(reads.end(), core_saved_.begin(), core_saved_.end());
+  list.add("attention.core_backward", attention(true), std::move(reads), {{qkv_.output_gradient}});
+  if (builder_.job().model.position_embedding == PositionEmbedding::kRope) {
+    list.add("attention.rotary_backward", rotary(KernelKind::kRotaryBackward),
+             {{qkv_.output_gradient}}, {{qkv_.output_gradient}});
+  }
+  if (qkv_bias_ != kNoParameter) {
+    const Parameter& bias = builder_.parameter(qkv_bias_);
+    list.add("attention.qkv_bias_backward",
+             kernel(KernelKind::kBiasBackward, shape_.tokens, shape_.qkv_columns, true),
+             {{qkv_.output_gradient}, {bias.gradient}}, {{bias.gradient}});
+  }
+  const std::vector<int> gathered = megatron_1d::backward(builder_, list, qkv_);
+  norm_backward(builder_, list, attention_norm_, {hidden_}, {hidden_gradient_}, gathered);
+  add_paths(list, "attention.residual_backward", {hidden_gradient_}, {middle_gradient_});
+}
+
+BufferRef Layer::residual_backward(OperationList& list, const Residual& residual,
+                                   BufferRef output_gradient) {
+  const std::int64_t rows = shape_.local_tokens, columns = shape_.hidden;
+  const bool fused = builder_.job().software.fused_kernels;
+  const bool biased = residual.bias != kNoParameter;
+  const BufferRef bias{biased ? builder_.parameter(residual.bias).gradient : -1};
+  BufferRef gradient = output_gradient;
+  if (shape_.dropout) {
+    const bool in_kernel = fused && biased;
+    gradient = {residual.branch_gradient};
+    std::vector<BufferRef> reads = {output_gradient, {residual.mask}};
+    std::vector<BufferRef> writes = {gradient};
+    if (in_kernel) {
+      reads.push_back(bias);
+      writes.push_back(bias);
+    }
+    list.add(residual.name + ".dropout_backward",
+             kernel(in_kernel ? KernelKind::kBiasDropoutAddBackward : KernelKind::kDropoutBackward,
+                    rows, columns, fused, in_kernel),
+             std::move(reads), std::move(writes));
+    if (in_kernel) return gradient;
+  }
+  if (biased) {
+    list.add(residual.name + ".bias_backward",
+             kernel(KernelKind::kBiasBackward, rows, columns, fused), {gradient, bias}, {bias});
+  }
+  return gradient;
+}
+
+void Layer::add_paths(OperationList& list, const std::string& name, BufferRef gradient,
+                      BufferRef other) {
+  list.add(name, kernel(KernelKind::kGradientAdd, shape_.local_tokens, shape_.hidden, true),
+           {gradient, other}, {gradient});
+}
+
+}  // namespace headway

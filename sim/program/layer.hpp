@@ -1,0 +1,91 @@
+// A dense transformer layer as two templates, forward and backward, the same for every layer and
+// micro-batch: norm, packed qkv, rotary positions, attention core, output projection, residual;
+// norm, MLP, residual. Which buffers the backward template reads decides what a micro-batch keeps:
+// with Megatron's kernels and dropout these are the 34 sbh + 5 a s^2 b bytes of arXiv 2205.05198,
+// eq. 1-6.
+//
+// Limitations: the position biases of ALiBi and a sliding window are not in the attention operation
+// and are left out; squared ReLU is lowered as ReLU, and every gated MLP as SwiGLU (same shapes,
+// same traffic).
+#pragma once
+
+#include "sim/program/norm.hpp"
+#include "sim/program/program_builder.hpp"
+#include "sim/program/tensor/megatron_1d.hpp"
+
+namespace headway {
+
+class Layer {
+ public:
+  explicit Layer(ProgramBuilder& builder);
+
+  // The residual stream: `hidden` of layer l is its input, of layer l + 1 its output; likewise the
+  // gradients with respect to them.
+  int hidden() const { return hidden_; }
+  int hidden_gradient() const { return hidden_gradient_; }
+
+  // Template indices.
+  int forward() const { return forward_; }
+  int backward() const { return backward_; }
+
+ private:
+  // x + dropout(branch + bias): the end of each half of the layer.
+  struct Residual {
+    std::string name;
+    int branch = -1;
+    ParameterId bias = kNoParameter;
+    int dropped = -1;  // unfused
+    int mask = -1;
+    int branch_gradient = -1;  // where it is not the output's
+  };
+
+  void make_attention_buffers();
+  void make_mlp_buffers();
+  Residual make_residual(const std::string& half, int branch);
+  ParameterId bias(const std::string& name, const std::vector<ProgramBuilder::PartShape>& parts,
+                   bool sharded);
+
+  void attention_forward(OperationList& list);
+  void attention_core(OperationList& list, const std::string& name);
+  void mlp_forward(OperationList& list);
+  void activation_forward(OperationList& list);
+  void residual_forward(OperationList& list, const Residual& residual, BufferRef input,
+                        BufferRef output);
+
+  void attention_backward(OperationList& list);
+  void mlp_backward(OperationList& list);
+  void activation_backward(OperationList& list);
+  // Returns the gradient of the branch.
+  BufferRef residual_backward(OperationList& list, const Residual& residual,
+                              BufferRef output_gradient);
+  void add_paths(OperationList& list, const std::string& name, BufferRef gradient, BufferRef other);
+
+  Kernel kernel(KernelKind kind, std::int64_t rows, std::int64_t columns, bool fused,
+                bool bias = false) const;
+  Attention attention(bool backward) const;
+  Kernel rotary(KernelKind kind) const;
+
+  ProgramBuilder& builder_;
+  const StepShape& shape_;
+  int hidden_ = -1, hidden_gradient_ = -1;
+
+  NormPart attention_norm_;
+  megatron_1d::ColumnParallel qkv_;
+  ParameterId qkv_bias_ = kNoParameter;
+  int context_ = -1, context_gradient_ = -1;
+  std::vector<BufferRef> core_saved_;  // what the attention core keeps for its backward
+  megatron_1d::RowParallel projection_;
+  Residual attention_residual_;
+  int middle_ = -1, middle_gradient_ = -1;  // the residual stream between the halves
+
+  NormPart mlp_norm_;
+  megatron_1d::ColumnParallel first_;
+  ParameterId first_bias_ = kNoParameter;
+  int activation_ = -1, activation_gradient_ = -1;
+  megatron_1d::RowParallel second_;
+  Residual mlp_residual_;
+
+  int forward_ = -1, backward_ = -1;
+};
+
+}  // namespace headway

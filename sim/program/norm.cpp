@@ -1,0 +1,69 @@
+#include "sim/program/norm.hpp"
+
+namespace headway {
+
+namespace {
+
+bool is_rms(const ProgramBuilder& builder) { return builder.job().model.norm == Norm::kRmsNorm; }
+
+Kernel norm_kernel(const ProgramBuilder& builder, KernelKind kind) {
+  Kernel kernel;
+  kernel.kind = kind;
+  kernel.rows = builder.shape().local_tokens;
+  kernel.columns = builder.shape().hidden;
+  kernel.type = kernel.output = builder.shape().storage;
+  kernel.fused = builder.job().software.fused_norm;
+  return kernel;
+}
+
+}  // namespace
+
+NormPart make_norm(ProgramBuilder& builder, const std::string& name, bool per_layer,
+                   Copies copies) {
+  const StepShape& shape = builder.shape();
+  NormPart norm;
+  norm.name = name;
+  norm.weight = builder.vector(name + "_weight", {{name + "_weight", shape.hidden, 1}}, false,
+                               per_layer, true, InitialValue::kOne);
+  if (!is_rms(builder)) {
+    norm.bias = builder.vector(name + "_bias", {{name + "_bias", shape.hidden, 1}}, false,
+                               per_layer, true, InitialValue::kZero);
+  }
+  norm.output = builder.residual_stream(name + "_output", shape.storage, copies);
+  norm.statistics = builder.activation(
+      name + "_statistics", shape.statistics, shape.local_tokens, is_rms(builder) ? 1 : 2, copies,
+      shape.sequence_parallel ? ProgramBuilder::Split::kRows : ProgramBuilder::Split::kNone);
+  norm.output_gradient =
+      builder.residual_stream(name + "_output_gradient", shape.storage, Copies::kScratch);
+  return norm;
+}
+
+void norm_forward(ProgramBuilder& builder, OperationList& list, const NormPart& norm,
+                  BufferRef input) {
+  std::vector<BufferRef> reads = {input, {builder.parameter(norm.weight).family}};
+  if (norm.bias != kNoParameter) reads.push_back({builder.parameter(norm.bias).family});
+  list.add(norm.name,
+           norm_kernel(builder, is_rms(builder) ? KernelKind::kRmsNormForward
+                                                : KernelKind::kLayerNormForward),
+           std::move(reads), {{norm.output}, {norm.statistics}});
+}
+
+void norm_backward(ProgramBuilder& builder, OperationList& list, const NormPart& norm,
+                   BufferRef input, BufferRef input_gradient, const std::vector<int>& after) {
+  const Parameter& weight = builder.parameter(norm.weight);
+  std::vector<BufferRef> reads = {
+      {norm.output_gradient}, input, {weight.family}, {norm.statistics}, {weight.gradient}};
+  std::vector<BufferRef> writes = {input_gradient, {weight.gradient}};
+  if (norm.bias != kNoParameter) {
+    const Parameter& bias = builder.parameter(norm.bias);
+    reads.push_back({bias.gradient});
+    writes.push_back({bias.gradient});
+  }
+  list.add(norm.name + "_backward",
+           norm_kernel(builder, is_rms(builder) ? KernelKind::kRmsNormBackward
+                                                : KernelKind::kLayerNormBackward),
+           std::move(reads), std::move(writes));
+  list.last().after = after;
+}
+
+}  // namespace headway

@@ -1,0 +1,383 @@
+#include "sim/program/optimizer_step.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace headway {
+
+OptimizerStep::OptimizerStep(ProgramBuilder& builder, int rank,
+                             const std::vector<std::vector<FiredTensor>>& chunks, ParameterId tied,
+                             bool owns_tied, int loss)
+    : builder_(builder),
+      shape_(builder.shape()),
+      rank_name_("rank" + std::to_string(rank)),
+      tied_(tied),
+      owns_tied_(owns_tied),
+      loss_(loss) {
+  shared_ = shape_.dp > 1 && builder_.job().plan.dp_kind != DataParallelKind::kDdp;
+  make_buckets(rank, chunks);
+  make_groups(rank);
+  norm_ = builder_.activation("norm.total." + rank_name_, DataType::kFp64, 1, 1, Copies::kScratch,
+                              ProgramBuilder::Split::kNone, BufferCategory::kOptimizer);
+  persistent_.push_back({norm_});
+  if (loss_ >= 0) persistent_.push_back({loss_});
+}
+
+void OptimizerStep::make_buckets(int rank, const std::vector<std::vector<FiredTensor>>& chunks) {
+  const auto cut = [&](ChunkPlace place, const std::vector<FiredTensor>& tensors) {
+    switch (builder_.job().plan.dp_kind) {
+      case DataParallelKind::kZero1:
+        return zero1::buckets(builder_, place, tensors, tied_);
+      case DataParallelKind::kDistributedOptimizer:
+        return distributed_optimizer::buckets(builder_, place, tensors, tied_);
+      default:
+        return ddp::buckets(builder_, place, tensors, tied_);
+    }
+  };
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    chunk_buckets_.emplace_back();
+    gathered_.emplace_back();
+    for (Bucket& bucket : cut({rank, static_cast<int>(c)}, chunks[c])) {
+      const std::size_t index = buckets_.size();
+      chunk_buckets_.back().push_back(index);
+      if (gathers_first()) {
+        gathered_.back().push_back({builder_.port({"gathered." + bucket.name, false, false})});
+      }
+      if (shared_) shards_.push_back(distributed_optimizer::make_shard(builder_, bucket));
+      buckets_.push_back(std::move(bucket));
+    }
+  }
+}
+
+void OptimizerStep::make_groups(int rank) {
+  if (shared_) {
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      Group group;
+      group.name = buckets_[b].name;
+      group.tensors = buckets_[b].tensors;
+      group.bucket = b;
+      group.elements = shards_[b].elements;
+      make_state(group, builder_.group({"dp"}));
+      groups_.push_back(std::move(group));
+    }
+    return;
+  }
+  Group group;
+  group.name = "rank" + std::to_string(rank);
+  for (const Bucket& bucket : buckets_) {
+    group.tensors.insert(group.tensors.end(), bucket.tensors.begin(), bucket.tensors.end());
+    group.elements += bucket.elements;
+  }
+  if (group.tensors.empty()) return;
+  make_state(group, -1);
+  groups_.push_back(std::move(group));
+}
+
+void OptimizerStep::make_state(Group& group, int row_group) {
+  BufferFamily family;
+  family.category = BufferCategory::kOptimizer;
+  family.rows = group.elements;
+  family.columns = 1;
+  family.mirrors = parameters_of(builder_, group.tensors);
+  family.row_group = row_group;
+  const auto make = [&](const char* name, DataType type, InitialValue initial) {
+    family.name = name + group.name;
+    family.type = type;
+    family.initial = initial;
+    const int index = builder_.buffer(family);
+    persistent_.push_back({index});
+    return index;
+  };
+  if (keeps_master()) {
+    group.master =
+        make("master.", shape_.masters ? DataType::kFp32 : shape_.storage, InitialValue::kMirror);
+  }
+  if (builder_.job().plan.optimizer == "adamw") {
+    group.first_moment = make("first_moment.", shape_.moment, InitialValue::kZero);
+    group.second_moment = make("second_moment.", shape_.moment, InitialValue::kZero);
+  }
+}
+
+bool OptimizerStep::gathers_first() const {
+  return shared_ && builder_.job().plan.overlap_param_gather;
+}
+
+// Where the gather waits for the next step, the updated share must live until then.
+bool OptimizerStep::keeps_master() const { return shape_.masters || gathers_first(); }
+
+Kernel OptimizerStep::kernel(KernelKind kind, std::int64_t elements, DataType type,
+                             DataType output) const {
+  Kernel result;
+  result.kind = kind;
+  result.rows = elements;
+  result.columns = 1;
+  result.type = type;
+  result.output = output;
+  return result;
+}
+
+std::vector<BufferRef> OptimizerStep::gradients(const Group& group) const {
+  if (shared_) return {{shards_[group.bucket].gradient}};
+  return gradients_of(builder_, group.tensors);
+}
+
+// -- Once at the beginning
+// --------------------------------------------------------------------------
+
+int OptimizerStep::begin() {
+  OperationList list("step.begin." + rank_name_);
+  list.add("host", HostWork{HostKind::kStep}, {}, {}, Cause::kHost);
+  std::vector<BufferRef> cleared;
+  std::int64_t elements = 0;
+  for (const Bucket& bucket : buckets_) {
+    const std::vector<BufferRef> gradients = gradients_of(builder_, bucket.tensors);
+    cleared.insert(cleared.end(), gradients.begin(), gradients.end());
+    elements += bucket.elements;
+  }
+  if (!cleared.empty()) {
+    list.add("gradients.zero",
+             kernel(KernelKind::kZero, elements, shape_.gradient, shape_.gradient), {},
+             std::move(cleared), Cause::kOptimizer);
+  }
+  if (loss_ >= 0) {
+    list.add("loss.zero", kernel(KernelKind::kZero, 1, DataType::kFp64, DataType::kFp64), {},
+             {{loss_}});
+  }
+  return builder_.add_template(list);
+}
+
+int OptimizerStep::gather_first() {
+  if (!gathers_first()) return -1;
+  OperationList list("step.gather." + rank_name_);
+  std::size_t group = 0;
+  for (std::size_t c = 0; c < chunk_buckets_.size(); ++c) {
+    for (std::size_t b = 0; b < chunk_buckets_[c].size(); ++b, ++group) {
+      cast(list, groups_[group]);
+      gather(list, groups_[group]);
+      list.last().releases = {gathered_[c][b]};
+    }
+  }
+  return list.empty() ? -1 : builder_.add_template(list);
+}
+
+// -- Reductions
+// -------------------------------------------------------------------------------------
+
+int OptimizerStep::reduce(std::size_t bucket, PortRef complete) {
+  return reduce(bucket, {complete}, {});
+}
+int OptimizerStep::reduce(std::size_t bucket) { return reduce(bucket, {}, {0}); }
+
+int OptimizerStep::reduce(std::size_t bucket, const std::vector<PortRef>& awaits,
+                          const std::vector<int>& joins) {
+  OperationList list("reduce." + buckets_[bucket].name);
+  const int index =
+      shared_ ? distributed_optimizer::reduce(builder_, list, buckets_[bucket], shards_[bucket])
+              : ddp::reduce(builder_, list, buckets_[bucket]);
+  list.at(index).awaits = awaits;
+  list.at(index).joins = joins;
+  return builder_.add_template(list);
+}
+
+int OptimizerStep::finish() {
+  OperationList list("step.finish." + rank_name_);
+  sum_partial(list);
+  sum_tied(list);
+  loss(list);
+  if (list.empty()) return -1;
+  const int index = builder_.add_template(list);
+  return reduces() ? builder_.with_entry(index, {builder_.stream("dp")}, {}) : index;
+}
+
+// Gradients of replicated parameters that this rank's tokens alone have contributed to: one message
+// (Megatron-LM, finalize_model_grads.py).
+void OptimizerStep::sum_partial(OperationList& list) {
+  std::vector<BufferRef> buffers;
+  std::int64_t elements = 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (shared_) {
+      if (!buckets_[b].partial) continue;
+      buffers.push_back({shards_[b].gradient});
+      elements += shards_[b].elements;
+      continue;
+    }
+    for (const Tensor& tensor : buckets_[b].tensors) {
+      const Parameter& parameter = builder_.parameter(tensor.parameter);
+      if (!parameter.partial) continue;
+      buffers.push_back({parameter.gradient, tensor.layer});
+      elements += parameter.elements();
+    }
+  }
+  if (buffers.empty()) return;
+  Collective collective;
+  collective.elements = elements;
+  collective.type = shape_.gradient;
+  list.add("sequence_parallel.all_reduce", collective, buffers, buffers, Cause::kTensorParallel);
+  list.last().group = builder_.tensor_group();
+}
+
+void OptimizerStep::sum_tied(OperationList& list) {
+  if (tied_ == kNoParameter) return;
+  BufferRef gradient{builder_.parameter(tied_).gradient};
+  std::int64_t elements = builder_.parameter(tied_).elements();
+  bool held = false;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    for (const Tensor& tensor : buckets_[b].tensors) {
+      if (tensor.parameter != tied_) continue;
+      held = true;
+      if (!shared_) continue;
+      gradient = {shards_[b].gradient};
+      elements = shards_[b].elements;
+    }
+  }
+  if (!held) return;
+  Collective collective;
+  collective.elements = elements;
+  collective.type = shape_.gradient;
+  list.add("embedding.all_reduce", collective, {gradient}, {gradient}, Cause::kPipelineParallel);
+  list.last().group = builder_.add_group(GroupFamily{"embedding", {"pp"}, {0, shape_.pp - 1}});
+}
+
+void OptimizerStep::loss(OperationList& list) {
+  if (loss_ < 0) return;
+  if (shape_.dp > 1) {
+    Collective collective;
+    collective.elements = 1;
+    collective.type = DataType::kFp64;
+    list.add("loss.all_reduce", collective, {{loss_}}, {{loss_}}, Cause::kDataParallel);
+    list.last().group = builder_.group({"dp"});
+  }
+  Kernel scale = kernel(KernelKind::kScale, 1, DataType::kFp64, DataType::kFp64);
+  scale.scale = shape_.loss_scale;
+  list.add("loss.mean", scale, {{loss_}}, {{loss_}});
+}
+
+// -- Update
+// -----------------------------------------------------------------------------------------
+
+int OptimizerStep::update() {
+  OperationList list("step.update." + rank_name_);
+  if (builder_.program().clip_norm > 0) norm(list);
+  for (const Group& group : groups_) update(list, group);
+  if (!gathers_first()) {
+    for (const Group& group : groups_) {
+      if (keeps_master()) cast(list, group);
+      if (shared_) gather(list, group);
+    }
+  }
+  if (list.empty()) return -1;
+  const int index = builder_.add_template(list);
+  return reduces() ? builder_.with_entry(index, {builder_.stream("dp")}, {}) : index;
+}
+
+// Parts of the gradient by how often the whole model's sum over ranks counts them: [0] held by
+// every rank of a tensor-parallel group, [1] by one. The second copy of a tied word table counts
+// nowhere.
+std::vector<OptimizerStep::NormPart> OptimizerStep::norm_parts() const {
+  std::vector<NormPart> parts(2);
+  const auto add = [&](bool sharded, BufferRef gradient, std::int64_t elements) {
+    NormPart& part = parts[sharded || shape_.tp == 1 ? 1 : 0];
+    part.gradients.push_back(gradient);
+    part.elements += elements;
+  };
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = buckets_[b];
+    if (shared_) {
+      if (bucket.tied && !owns_tied_) continue;
+      add(bucket.sharded, {shards_[b].gradient}, shards_[b].elements);
+      continue;
+    }
+    for (const Tensor& tensor : bucket.tensors) {
+      if (tensor.parameter == tied_ && !owns_tied_) continue;
+      const Parameter& parameter = builder_.parameter(tensor.parameter);
+      add(parameter.sharded, {parameter.gradient, tensor.layer}, parameter.elements());
+    }
+  }
+  return parts;
+}
+
+void OptimizerStep::norm(OperationList& list) {
+  const DataType wide = DataType::kFp64;
+  list.add("norm.zero", kernel(KernelKind::kZero, 1, wide, wide), {}, {{norm_}}, Cause::kOptimizer);
+  const std::vector<NormPart> parts = norm_parts();
+  const auto square = [&](const char* name, const NormPart& part) {
+    std::vector<BufferRef> reads = part.gradients;
+    reads.push_back({norm_});
+    list.add(name, kernel(KernelKind::kSquaredNorm, part.elements, shape_.gradient, wide),
+             std::move(reads), {{norm_}}, Cause::kOptimizer);
+  };
+  if (!parts[0].gradients.empty()) {
+    square("norm.replicated", parts[0]);
+    Kernel share = kernel(KernelKind::kScale, 1, wide, wide);
+    share.scale = 1.0 / shape_.tp;
+    list.add("norm.share", share, {{norm_}}, {{norm_}}, Cause::kOptimizer);
+  }
+  if (!parts[1].gradients.empty()) square("norm.own", parts[1]);
+
+  const int group = shared_ ? builder_.group({"tp", "dp", "pp"}) : builder_.group({"tp", "pp"});
+  if (group >= 0) {
+    Collective collective;
+    collective.elements = 1;
+    collective.type = wide;
+    list.add("norm.all_reduce", collective, {{norm_}}, {{norm_}}, Cause::kOptimizer);
+    list.last().group = group;
+  }
+  // The framework reads the norm on the host (Megatron-LM, clip_grads.py: total_norm.item()).
+  if (builder_.job().plan.synchronous_optimizer) list.last().host_waits = true;
+
+  NormPart all;
+  for (const Group& one : groups_) {
+    const std::vector<BufferRef> own = gradients(one);
+    all.gradients.insert(all.gradients.end(), own.begin(), own.end());
+    all.elements += one.elements;
+  }
+  if (all.gradients.empty()) return;
+  std::vector<BufferRef> reads = {{norm_}};
+  reads.insert(reads.end(), all.gradients.begin(), all.gradients.end());
+  list.add("clip", kernel(KernelKind::kClip, all.elements, shape_.gradient, shape_.gradient),
+           std::move(reads), std::move(all.gradients), Cause::kOptimizer);
+}
+
+void OptimizerStep::update(OperationList& list, const Group& group) {
+  std::vector<BufferRef> masters = {{group.master}};
+  DataType type = shape_.masters ? DataType::kFp32 : shape_.storage;
+  if (!keeps_master()) {
+    const std::vector<BufferRef> parameters = parameters_of(builder_, group.tensors);
+    masters = shared_ ? std::vector<BufferRef>{{shards_[group.bucket].parameter}} : parameters;
+    if (shared_) {
+      list.add("share." + group.name,
+               kernel(KernelKind::kSplitSequence, group.elements, shape_.storage, shape_.storage),
+               parameters, masters, Cause::kOptimizer);
+    }
+  }
+  std::vector<BufferRef> reads = masters, writes = masters;
+  const std::vector<BufferRef> gradient = gradients(group);
+  reads.insert(reads.end(), gradient.begin(), gradient.end());
+  const bool adam = group.first_moment >= 0;
+  for (const int moment : {group.first_moment, group.second_moment}) {
+    if (!adam) break;
+    reads.push_back({moment});
+    writes.push_back({moment});
+  }
+  list.add("update." + group.name,
+           kernel(adam ? KernelKind::kAdam : KernelKind::kSgd, group.elements, type, type),
+           std::move(reads), std::move(writes), Cause::kOptimizer);
+}
+
+void OptimizerStep::cast(OperationList& list, const Group& group) {
+  std::vector<BufferRef> target = parameters_of(builder_, group.tensors);
+  if (shared_) target = {{shards_[group.bucket].parameter}};
+  list.add("cast." + group.name,
+           kernel(KernelKind::kCastParameters, group.elements,
+                  shape_.masters ? DataType::kFp32 : shape_.storage, shape_.storage),
+           {{group.master}}, std::move(target), Cause::kOptimizer);
+}
+
+// After the operation that was added last, which has written the share.
+void OptimizerStep::gather(OperationList& list, const Group& group) {
+  const int index =
+      distributed_optimizer::gather(builder_, list, buckets_[group.bucket], shards_[group.bucket]);
+  list.at(index).joins = {0};
+}
+
+}  // namespace headway

@@ -1,0 +1,96 @@
+// What a pipeline rank does once per step: gradients are cleared, reduced over the data-parallel
+// ranks (and those of replicated parameters over the tensor-parallel group, and those of tied
+// embeddings over first and last stage), their norm is taken over the whole model, they are
+// clipped, and the optimizer updates the parameters, or this rank's share of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/program/bucket.hpp"
+#include "sim/program/data/rule.hpp"
+#include "sim/program/program_builder.hpp"
+
+namespace headway {
+
+class OptimizerStep {
+ public:
+  // `chunks`: for each virtual stage of the rank, its tensors in firing order. `tied`: the word
+  // table where two stages hold it; its gradient counts in the norm only where `owns_tied`. `loss`:
+  // the sum of the losses on the last stage, else -1.
+  OptimizerStep(ProgramBuilder& builder, int rank,
+                const std::vector<std::vector<FiredTensor>>& chunks, ParameterId tied,
+                bool owns_tied, int loss);
+
+  // The buckets of a chunk, and the template that reduces one of them: once it is complete (the
+  // port is released), or after all that the compute stream has been given.
+  const std::vector<std::size_t>& buckets_of(int chunk) const {
+    return chunk_buckets_[static_cast<std::size_t>(chunk)];
+  }
+  const Bucket& bucket(std::size_t index) const { return buckets_[index]; }
+  int reduce(std::size_t bucket, PortRef complete);
+  int reduce(std::size_t bucket);
+  bool reduces() const { return builder_.shape().dp > 1; }
+
+  // Templates; -1 where there is nothing to do.
+  int begin();         // host work of the step, cleared gradients
+  int gather_first();  // parameters gathered at the step's beginning, where that is how it is done
+  int finish();        // reductions over other groups than the data-parallel one
+  int update();
+
+  // Released when the parameters of a chunk's bucket have arrived (gather_first).
+  const std::vector<PortRef>& gathered(int chunk) const {
+    return gathered_[static_cast<std::size_t>(chunk)];
+  }
+  // Optimizer state and accumulators that live throughout.
+  const std::vector<BufferRef>& persistent() const { return persistent_; }
+
+ private:
+  // Tensors updated by one kernel.
+  struct Group {
+    std::string name;
+    std::vector<Tensor> tensors;
+    std::size_t bucket = 0;  // where shared out
+    std::int64_t elements = 0;
+    int master = -1, first_moment = -1, second_moment = -1;
+  };
+  // Gradients whose squares count alike.
+  struct NormPart {
+    std::vector<BufferRef> gradients;
+    std::int64_t elements = 0;
+  };
+
+  void make_buckets(int rank, const std::vector<std::vector<FiredTensor>>& chunks);
+  void make_groups(int rank);
+  void make_state(Group& group, int row_group);
+  bool gathers_first() const;
+  bool keeps_master() const;
+  int reduce(std::size_t bucket, const std::vector<PortRef>& awaits, const std::vector<int>& joins);
+  void sum_partial(OperationList& list);
+  void sum_tied(OperationList& list);
+  void norm(OperationList& list);
+  std::vector<NormPart> norm_parts() const;
+  void update(OperationList& list, const Group& group);
+  void cast(OperationList& list, const Group& group);
+  void gather(OperationList& list, const Group& group);
+  void loss(OperationList& list);
+  Kernel kernel(KernelKind kind, std::int64_t elements, DataType type, DataType output) const;
+  std::vector<BufferRef> gradients(const Group& group) const;
+
+  ProgramBuilder& builder_;
+  const StepShape& shape_;
+  std::string rank_name_;
+  ParameterId tied_ = kNoParameter;
+  bool owns_tied_ = true;
+  int loss_ = -1;
+  bool shared_ = false;  // the optimizer works on shares over dp
+  std::vector<Bucket> buckets_;
+  std::vector<BucketShard> shards_;
+  std::vector<std::vector<std::size_t>> chunk_buckets_;
+  std::vector<Group> groups_;
+  std::vector<std::vector<PortRef>> gathered_;
+  std::vector<BufferRef> persistent_;
+  int norm_ = -1;
+};
+
+}  // namespace headway

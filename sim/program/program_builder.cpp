@@ -1,0 +1,176 @@
+#include "sim/program/program_builder.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace headway {
+
+namespace {
+
+// GPT-2's and Megatron-LM's standard deviation of initial weights (--init-method-std).
+constexpr double kInitialDeviation = 0.02;
+
+// Position of the named item, which is added where it is missing.
+template <typename Item, typename NameOf>
+int find_or_add(std::vector<Item>& items, const Item& item, NameOf name_of) {
+  const auto found = std::find_if(items.begin(), items.end(), [&](const Item& other) {
+    return name_of(other) == name_of(item);
+  });
+  if (found != items.end()) return static_cast<int>(found - items.begin());
+  items.push_back(item);
+  return static_cast<int>(items.size()) - 1;
+}
+
+}  // namespace
+
+int OperationList::add(std::string name, Operation operation, std::vector<BufferRef> reads,
+                       std::vector<BufferRef> writes, Cause cause) {
+  TemplateOperation added;
+  added.name = std::move(name);
+  added.operation = std::move(operation);
+  added.reads = std::move(reads);
+  added.writes = std::move(writes);
+  added.cause = cause;
+  template_.operations.push_back(std::move(added));
+  return static_cast<int>(template_.operations.size()) - 1;
+}
+
+ProgramBuilder::ProgramBuilder(const Job& job) : job_(job), shape_(job) {
+  program_.grid = job.grid();
+  program_.streams = {"compute"};
+}
+
+int ProgramBuilder::stream(const std::string& name) {
+  return find_or_add(program_.streams, name, [](const std::string& text) { return text; });
+}
+
+int ProgramBuilder::add_group(const GroupFamily& family) {
+  return find_or_add(program_.groups, family, [](const GroupFamily& item) { return item.name; });
+}
+
+int ProgramBuilder::group(const std::vector<std::string>& axes) {
+  GroupFamily family;
+  for (const std::string& axis : axes) {
+    if (program_.grid.axis_size(axis) == 1) continue;
+    family.axes.push_back(axis);
+    family.name += (family.name.empty() ? "" : "-") + axis;
+  }
+  return family.axes.empty() ? -1 : add_group(family);
+}
+
+int ProgramBuilder::port(const PortFamily& family) {
+  return find_or_add(program_.ports, family, [](const PortFamily& item) { return item.name; });
+}
+
+int ProgramBuilder::buffer(BufferFamily family) {
+  program_.buffers.push_back(std::move(family));
+  return static_cast<int>(program_.buffers.size()) - 1;
+}
+
+int ProgramBuilder::activation(const std::string& name, DataType type, std::int64_t rows,
+                               std::int64_t columns, Copies copies, Split split,
+                               BufferCategory category) {
+  BufferFamily family;
+  family.name = name;
+  family.category = category;
+  family.type = type;
+  family.rows = rows;
+  family.columns = columns;
+  family.per_layer = copies == Copies::kPerLayerAndMicroBatch;
+  family.per_micro_batch = copies != Copies::kScratch;
+  if (split == Split::kRows) family.row_group = tensor_group();
+  if (split == Split::kColumns) family.column_group = tensor_group();
+  return buffer(std::move(family));
+}
+
+int ProgramBuilder::residual_stream(const std::string& name, DataType type, Copies copies) {
+  return activation(name, type, shape_.local_tokens, shape_.hidden, copies,
+                    shape_.sequence_parallel ? Split::kRows : Split::kNone);
+}
+
+ParameterId ProgramBuilder::parameter(BufferFamily family, const std::vector<PartShape>& parts,
+                                      int dimension, bool partial) {
+  const int group = dimension >= 0 ? tensor_group() : -1;
+  const std::int64_t ranks = group >= 0 ? shape_.tp : 1;
+  for (const PartShape& part : parts) {
+    TensorPart tensor;
+    tensor.name = part.name;
+    tensor.rows = part.rows;
+    tensor.columns = part.columns;
+    tensor.sharded_dimension = group >= 0 ? dimension : -1;
+    tensor.group = group;
+    family.parts.push_back(std::move(tensor));
+    family.rows += dimension == 0 ? part.rows / ranks : part.rows;
+    family.columns = dimension == 1 ? part.columns / ranks : part.columns;
+  }
+  family.category = BufferCategory::kParameter;
+  family.type = shape_.storage;
+
+  BufferFamily gradient = family;
+  gradient.name += "_gradient";
+  gradient.category = BufferCategory::kGradient;
+  gradient.type = shape_.gradient;
+  gradient.initial = InitialValue::kUndefined;
+  gradient.initial_scale = 0;
+
+  Parameter added;
+  added.rows = family.rows;
+  added.columns = family.columns;
+  added.sharded = group >= 0;
+  added.partial = partial && shape_.sequence_parallel;
+  added.family = buffer(std::move(family));
+  added.gradient = buffer(std::move(gradient));
+  parameters_.push_back(added);
+  return static_cast<ParameterId>(parameters_.size()) - 1;
+}
+
+ParameterId ProgramBuilder::matrix(const std::string& name, const std::vector<PartShape>& parts,
+                                   int dimension, bool per_layer, bool accumulates) {
+  BufferFamily family;
+  family.name = name;
+  family.per_layer = per_layer;
+  family.initial = InitialValue::kNormal;
+  family.initial_scale = kInitialDeviation;
+  const ParameterId id = parameter(std::move(family), parts, dimension, false);
+  Parameter& added = parameters_[static_cast<std::size_t>(id)];
+  if (!accumulates) {
+    added.scratch =
+        activation(name + "_micro_batch_gradient", shape_.storage, added.rows, added.columns,
+                   Copies::kScratch, Split::kNone, BufferCategory::kGradient);
+  }
+  return id;
+}
+
+ParameterId ProgramBuilder::vector(const std::string& name, const std::vector<PartShape>& parts,
+                                   bool sharded, bool per_layer, bool partial,
+                                   InitialValue initial) {
+  BufferFamily family;
+  family.name = name;
+  family.per_layer = per_layer;
+  family.initial = initial;
+  return parameter(std::move(family), parts, sharded ? 0 : -1, partial);
+}
+
+int ProgramBuilder::add_template(Template list) {
+  program_.templates.push_back(std::move(list));
+  return static_cast<int>(program_.templates.size()) - 1;
+}
+
+int ProgramBuilder::with_entry(int template_index, const std::vector<int>& joins,
+                               const std::vector<PortRef>& awaits) {
+  if (joins.empty() && awaits.empty()) return template_index;
+  Entry entry{template_index, joins, {}};
+  for (const PortRef& port : awaits) entry.awaits.emplace_back(port.family, port.layer);
+  const auto [found, fresh] = entries_.try_emplace(std::move(entry), -1);
+  if (fresh) {
+    Template variant = list(template_index);
+    TemplateOperation& first = variant.operations.front();
+    first.joins.insert(first.joins.end(), joins.begin(), joins.end());
+    first.awaits.insert(first.awaits.end(), awaits.begin(), awaits.end());
+    variant.name += ".entry" + std::to_string(entries_.size());
+    found->second = add_template(std::move(variant));
+  }
+  return found->second;
+}
+
+}  // namespace headway

@@ -1,0 +1,126 @@
+// A Program under construction: what every lowering rule adds to. Streams, groups, buffer families
+// and ports get their index when first asked for; parameters come with their gradient and are
+// remembered, so that the optimizer step finds them all.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/plan/job.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/step_shape.hpp"
+
+namespace headway {
+
+// A trained tensor (or several, concatenated) and how its gradient becomes the whole one.
+struct Parameter {
+  int family = -1;
+  int gradient = -1;
+  int scratch = -1;  // a micro-batch's gradient before it is accumulated; -1: added at once
+  std::int64_t rows = 0, columns = 0;  // local
+  bool sharded = false;                // over tp; else every rank of the group holds all of it
+  bool partial = false;  // its gradient covers only this rank's tokens: summed over tp per step
+  std::int64_t elements() const { return rows * columns; }
+};
+using ParameterId = int;  // index of ProgramBuilder::parameters()
+inline constexpr ParameterId kNoParameter = -1;
+
+// How many instances of a buffer there are.
+enum class Copies : std::uint8_t {
+  kScratch,  // one of a rank, used again and again
+  kPerMicroBatch,
+  kPerLayerAndMicroBatch,
+};
+
+// The operations of a template under construction, in issue order.
+class OperationList {
+ public:
+  explicit OperationList(std::string name) { template_.name = std::move(name); }
+
+  // Adds an operation of the compute stream and returns its index, for `after`.
+  int add(std::string name, Operation operation, std::vector<BufferRef> reads,
+          std::vector<BufferRef> writes, Cause cause = Cause::kCompute);
+  // The operation at `index`, to give it a stream, a group, dependencies. Valid until the next
+  // add().
+  TemplateOperation& at(int index) { return template_.operations[static_cast<std::size_t>(index)]; }
+  TemplateOperation& last() { return template_.operations.back(); }
+  bool empty() const { return template_.operations.empty(); }
+  Template take() { return std::move(template_); }
+
+ private:
+  Template template_;
+};
+
+class ProgramBuilder {
+ public:
+  explicit ProgramBuilder(const Job& job);
+
+  const Job& job() const { return job_; }
+  const StepShape& shape() const { return shape_; }
+  Program& program() { return program_; }
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  const Parameter& parameter(ParameterId id) const {
+    return parameters_[static_cast<std::size_t>(id)];
+  }
+  bool per_layer(int family) const {
+    return program_.buffers[static_cast<std::size_t>(family)].per_layer;
+  }
+  const Template& list(int index) const {
+    return program_.templates[static_cast<std::size_t>(index)];
+  }
+
+  int stream(const std::string& name);
+  // A group along the axes, named after them: "tp", "tp-pp". -1 where it has a single member.
+  int group(const std::vector<std::string>& axes);
+  int add_group(const GroupFamily& family);
+  int tensor_group() { return group({"tp"}); }
+  int port(const PortFamily& family);
+
+  int buffer(BufferFamily family);
+  // `split`: whether its rows or columns are this rank's share over tp.
+  enum class Split : std::uint8_t { kNone, kRows, kColumns };
+  int activation(const std::string& name, DataType type, std::int64_t rows, std::int64_t columns,
+                 Copies copies, Split split = Split::kNone,
+                 BufferCategory category = BufferCategory::kActivation);
+  // The residual stream: `rows` are the whole micro-batch's or, with sequence parallelism, a share.
+  int residual_stream(const std::string& name, DataType type, Copies copies);
+
+  // A weight matrix of `parts`, which share their columns; sharded along `dimension` (0 rows, 1
+  // columns, -1 replicated) over tp. With `accumulates` a micro-batch's gradient is added by what
+  // computes it.
+  struct PartShape {
+    std::string name;
+    std::int64_t rows = 0, columns = 0;  // global
+  };
+  ParameterId matrix(const std::string& name, const std::vector<PartShape>& parts, int dimension,
+                     bool per_layer, bool accumulates);
+  // A vector (bias, norm): one column. `partial` as in Parameter.
+  ParameterId vector(const std::string& name, const std::vector<PartShape>& parts, bool sharded,
+                     bool per_layer, bool partial, InitialValue initial);
+
+  int add_template(Template list);
+  int add_template(OperationList& list) { return add_template(list.take()); }
+  // The template whose first operation also joins these streams and awaits these ports.
+  int with_entry(int template_index, const std::vector<int>& joins,
+                 const std::vector<PortRef>& awaits);
+
+ private:
+  ParameterId parameter(BufferFamily family, const std::vector<PartShape>& parts, int dimension,
+                        bool partial);
+
+  const Job& job_;
+  StepShape shape_;
+  Program program_;
+  std::vector<Parameter> parameters_;
+  struct Entry {
+    int template_index = 0;
+    std::vector<int> joins;
+    std::vector<std::pair<int, int>> awaits;
+    friend auto operator<=>(const Entry&, const Entry&) = default;
+  };
+  std::map<Entry, int> entries_;
+};
+
+}  // namespace headway

@@ -1,0 +1,43 @@
+// The numbers a training step is lowered with: local shapes of one rank, element types, degrees.
+// Each is derived from the resolved job once, so that no lowering rule divides by a degree on its
+// own.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/model/precision.hpp"
+#include "sim/plan/job.hpp"
+
+namespace headway {
+
+struct StepShape {
+  explicit StepShape(const Job& job);
+
+  int tp = 1, dp = 1, pp = 1;
+  bool sequence_parallel = false;  // Megatron's; only where there is a tensor-parallel group
+
+  // Tokens of a micro-batch, and the rows of the residual stream that one rank holds of them.
+  std::int64_t sequences = 1, sequence = 1, tokens = 1, local_tokens = 1;
+
+  std::int64_t layers = 0;
+  std::int64_t hidden = 0;
+  // Of one rank: heads and key-value heads, columns of the packed qkv and of the context, of the
+  // MLP.
+  std::int64_t heads = 0, key_value_heads = 0, head_dim = 0;
+  std::int64_t qkv_columns = 0, context_columns = 0, intermediate = 0;
+  std::int64_t padded_vocabulary = 0, local_vocabulary = 0;
+
+  DataType storage = DataType::kBf16;       // parameters and activations
+  DataType compute = DataType::kBf16;       // inputs of the layers' GEMMs
+  DataType head_compute = DataType::kBf16;  // of the head: fp8 recipes leave it in 16 bits
+  DataType statistics = DataType::kFp32;    // norms, softmax, loss
+  DataType gradient = DataType::kFp32;      // main gradients
+  DataType moment = DataType::kFp32;        // of the optimizer
+  bool masters = true;                      // fp32 copies of the parameters
+  bool logits_are_narrow = true;            // 16-bit: the loss works on an fp32 copy
+
+  bool dropout = false;
+  double loss_scale = 1;  // of each token's loss: the mean over the global batch
+};
+
+}  // namespace headway

@@ -1,0 +1,144 @@
+#include "sim/program/tensor/megatron_1d.hpp"
+
+#include "sim/program/sequence/megatron_sequence.hpp"
+
+namespace headway::megatron_1d {
+
+namespace {
+
+Gemm gemm(const ProgramBuilder& builder, GemmRole role, const Parameter& weight, DataType compute) {
+  Gemm result;
+  result.role = role;
+  result.m = builder.shape().tokens;
+  result.n = weight.rows;
+  result.k = weight.columns;
+  result.type = compute;
+  result.output = builder.shape().storage;
+  return result;
+}
+
+// Columns of the residual stream, which is what both kinds exchange.
+std::int64_t width(const ProgramBuilder& builder) { return builder.shape().hidden; }
+
+}  // namespace
+
+void all_reduce(ProgramBuilder& builder, OperationList& list, const std::string& name,
+                std::vector<BufferRef> buffers, std::int64_t elements, DataType type,
+                ReduceOperator reduce) {
+  const int group = builder.tensor_group();
+  if (group < 0) return;
+  Collective collective;
+  collective.kind = CollectiveKind::kAllReduce;
+  collective.reduce = reduce;
+  collective.elements = elements;
+  collective.type = type;
+  list.add(name, collective, buffers, buffers, Cause::kTensorParallel);
+  list.last().group = group;
+}
+
+void accumulate(ProgramBuilder& builder, OperationList& list, const std::string& name,
+                const Parameter& parameter) {
+  Kernel kernel;
+  kernel.kind = KernelKind::kGradientAccumulate;
+  kernel.rows = parameter.rows;
+  kernel.columns = parameter.columns;
+  kernel.type = builder.shape().storage;
+  kernel.output = builder.shape().gradient;
+  list.add(name, kernel, {{parameter.gradient}, {parameter.scratch}}, {{parameter.gradient}});
+}
+
+int weight_gradient(ProgramBuilder& builder, OperationList& list, const std::string& name,
+                    ParameterId weight, DataType compute, BufferRef output_gradient,
+                    BufferRef input) {
+  const Parameter& parameter = builder.parameter(weight);
+  Gemm wgrad = gemm(builder, GemmRole::kWeightGradient, parameter, compute);
+  if (builder.job().software.accumulation == GradientAccumulation::kFused) {
+    wgrad.accumulate = true;
+    wgrad.output = builder.shape().gradient;
+    return list.add(name + "_wgrad", wgrad, {output_gradient, input, {parameter.gradient}},
+                    {{parameter.gradient}});
+  }
+  const int index =
+      list.add(name + "_wgrad", wgrad, {output_gradient, input}, {{parameter.scratch}});
+  accumulate(builder, list, name + "_accumulate", parameter);
+  return index;
+}
+
+void forward(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear) {
+  int input = linear.input;
+  if (builder.shape().sequence_parallel) {
+    megatron_sequence::gather(builder, list, linear.name + "_gather", {linear.input},
+                              {linear.input_whole}, width(builder));
+    input = linear.input_whole;
+  }
+  const Parameter& weight = builder.parameter(linear.weight);
+  list.add(linear.name, gemm(builder, GemmRole::kForward, weight, linear.compute),
+           {{input}, {weight.family}}, {{linear.output}});
+}
+
+std::vector<int> backward(ProgramBuilder& builder, OperationList& list,
+                          const ColumnParallel& linear) {
+  const StepShape& shape = builder.shape();
+  const Parameter& weight = builder.parameter(linear.weight);
+  const Gemm dgrad = gemm(builder, GemmRole::kInputGradient, weight, linear.compute);
+  if (!shape.sequence_parallel) {
+    list.add(linear.name + "_dgrad", dgrad, {{linear.output_gradient}, {weight.family}},
+             {{linear.input_gradient}});
+    all_reduce(builder, list, linear.name + "_dgrad_all_reduce", {{linear.input_gradient}},
+               shape.tokens * width(builder), shape.storage);
+    weight_gradient(builder, list, linear.name, linear.weight, linear.compute,
+                    {linear.output_gradient}, {linear.input});
+    return {};
+  }
+  // The gather starts when the compute stream has come here, and runs beside the input gradient;
+  // the reduce-scatter of that runs beside the weight gradient.
+  const int beside = builder.stream("tp");
+  const int gather =
+      megatron_sequence::gather(builder, list, linear.name + "_gather_again", {linear.input},
+                                {linear.input_whole}, width(builder));
+  list.at(gather).stream = beside;
+  list.at(gather).joins = {0};
+  const int input_gradient =
+      list.add(linear.name + "_dgrad", dgrad, {{linear.output_gradient}, {weight.family}},
+               {{linear.input_gradient_whole}});
+  const int scatter = megatron_sequence::scatter(builder, list, linear.name + "_dgrad_scatter",
+                                                 {linear.input_gradient_whole},
+                                                 {linear.input_gradient}, width(builder));
+  list.at(scatter).stream = beside;
+  list.at(scatter).after = {input_gradient};
+  const int wgrad = weight_gradient(builder, list, linear.name, linear.weight, linear.compute,
+                                    {linear.output_gradient}, {linear.input_whole});
+  list.at(wgrad).after = {gather};
+  return {scatter};
+}
+
+void forward(ProgramBuilder& builder, OperationList& list, const RowParallel& linear) {
+  const StepShape& shape = builder.shape();
+  const Parameter& weight = builder.parameter(linear.weight);
+  const Gemm product = gemm(builder, GemmRole::kForward, weight, linear.compute);
+  if (!shape.sequence_parallel) {
+    list.add(linear.name, product, {{linear.input}, {weight.family}}, {{linear.output}});
+    all_reduce(builder, list, linear.name + "_all_reduce", {{linear.output}},
+               shape.tokens * width(builder), shape.storage);
+    return;
+  }
+  list.add(linear.name, product, {{linear.input}, {weight.family}}, {{linear.output_whole}});
+  megatron_sequence::scatter(builder, list, linear.name + "_scatter", {linear.output_whole},
+                             {linear.output}, width(builder));
+}
+
+void backward(ProgramBuilder& builder, OperationList& list, const RowParallel& linear) {
+  const Parameter& weight = builder.parameter(linear.weight);
+  BufferRef gradient = linear.output_gradient;
+  if (builder.shape().sequence_parallel) {
+    megatron_sequence::gather(builder, list, linear.name + "_gradient_gather", gradient,
+                              {linear.output_gradient_whole}, width(builder));
+    gradient = {linear.output_gradient_whole};
+  }
+  list.add(linear.name + "_dgrad", gemm(builder, GemmRole::kInputGradient, weight, linear.compute),
+           {gradient, {weight.family}}, {{linear.input_gradient}});
+  weight_gradient(builder, list, linear.name, linear.weight, linear.compute, gradient,
+                  {linear.input});
+}
+
+}  // namespace headway::megatron_1d

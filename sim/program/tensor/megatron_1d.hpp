@@ -1,0 +1,63 @@
+// Megatron's tensor parallelism (Shoeybi et al., arXiv 1909.08053, section 3): a matrix is split by
+// its outputs (column-parallel) or its inputs (row-parallel), a pair of them needs one all-reduce
+// forward (operator g, after the row-parallel one) and one backward (f, of the column-parallel
+// one's input gradient). With sequence parallelism the two become an all-gather and a
+// reduce-scatter, and backward gathers the column-parallel input once more for its weight gradient,
+// beside the input gradient's GEMM (Megatron-LM, tensor_parallel/layers.py).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/program/program_builder.hpp"
+
+namespace headway::megatron_1d {
+
+// y = x . W^T where each rank holds some rows of W, and so computes some columns of y. Buffers are
+// families; the `whole` ones, of all tokens, are used (and needed) with sequence parallelism only.
+struct ColumnParallel {
+  std::string name;  // "attention.qkv"
+  ParameterId weight = kNoParameter;
+  DataType compute = DataType::kBf16;
+  int input = -1;  // this rank's tokens
+  int input_whole = -1;
+  int output = -1;  // all tokens, local columns
+  int output_gradient = -1;
+  int input_gradient_whole = -1;  // partial sums over the group
+  int input_gradient = -1;
+};
+void forward(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear);
+// Returns the operations of other streams that a reader of the input gradient must come after.
+std::vector<int> backward(ProgramBuilder& builder, OperationList& list,
+                          const ColumnParallel& linear);
+
+// y = x . W^T where each rank holds some columns of W, and so needs only its columns of x.
+struct RowParallel {
+  std::string name;
+  ParameterId weight = kNoParameter;
+  DataType compute = DataType::kBf16;
+  int input = -1;             // all tokens, local columns
+  int output_whole = -1;      // partial sums over the group
+  int output = -1;            // this rank's tokens
+  BufferRef output_gradient;  // likewise
+  int output_gradient_whole = -1;
+  int input_gradient = -1;
+};
+void forward(ProgramBuilder& builder, OperationList& list, const RowParallel& linear);
+void backward(ProgramBuilder& builder, OperationList& list, const RowParallel& linear);
+
+// Reduces the buffers over the group in place, as one message; nothing where there is no group.
+void all_reduce(ProgramBuilder& builder, OperationList& list, const std::string& name,
+                std::vector<BufferRef> buffers, std::int64_t elements, DataType type,
+                ReduceOperator reduce = ReduceOperator::kSum);
+
+// The GEMM of a weight gradient and its way into the main gradient: in its epilogue, or through a
+// gradient of this micro-batch that is then added. Returns the GEMM's index.
+int weight_gradient(ProgramBuilder& builder, OperationList& list, const std::string& name,
+                    ParameterId weight, DataType compute, BufferRef output_gradient,
+                    BufferRef input);
+// Adds a micro-batch's gradient to the main one.
+void accumulate(ProgramBuilder& builder, OperationList& list, const std::string& name,
+                const Parameter& parameter);
+
+}  // namespace headway::megatron_1d
