@@ -5,6 +5,8 @@
 namespace headway {
 namespace {
 
+constexpr int kCauseBits = 8;  // of Step::origin
+
 // Compiles one template in one variant, appending to the graph.
 class TemplateCompiler {
  public:
@@ -25,10 +27,10 @@ class TemplateCompiler {
         compile_host();
       }
       range.end = static_cast<int>(out_.steps.size());
+      find_simple_steps(range.begin);
       out_.ranges[static_cast<std::size_t>(variant * (streams + 1) + stream)] = range;
     }
     out_.slots[static_cast<std::size_t>(variant)] = slots_;
-    out_.task_counts[static_cast<std::size_t>(variant)] = static_cast<int>(tasks_.size());
   }
 
  private:
@@ -93,6 +95,25 @@ class TemplateCompiler {
                      : boundary_slot_[static_cast<std::size_t>(-1 - wait)];
   }
 
+  // Marks the steps that the player's short way can take.
+  void find_simple_steps(int first) {
+    for (std::size_t s = static_cast<std::size_t>(first); s < out_.steps.size(); ++s) {
+      Step& step = out_.steps[s];
+      step.simple = !moving_ && step.kind == StepKind::kWork && step.base_slot == kNone &&
+                    step.store_slot == kNone && step.waits_begin == step.waits_end &&
+                    step.awaits_end - step.awaits_begin <= 1 &&
+                    step.releases_end - step.releases_begin <= 1 &&
+                    step.busy_end - step.busy_begin == 1;
+      if (!step.simple) continue;
+      if (step.awaits_begin < step.awaits_end) {
+        step.only_await = out_.ports[static_cast<std::size_t>(step.awaits_begin)];
+      }
+      if (step.releases_begin < step.releases_end) {
+        step.only_release = out_.ports[static_cast<std::size_t>(step.releases_begin)];
+      }
+    }
+  }
+
   void compile_stream(int stream) {
     if (boundary_slot_[static_cast<std::size_t>(stream)] != kNone) {
       Step enter;
@@ -155,7 +176,7 @@ class TemplateCompiler {
     // Each earlier task's way to the end grows by this task's duration.
     step.launch_tail = std::max(step.launch_tail, launch) + duration;
     step.duration += duration;
-    step.last_duration = duration;
+    step.origin = (duration << kCauseBits) | task.cause;
     step.cause = task.cause;
     step.store_slot = task_slot_[static_cast<std::size_t>(index)];
     step.releases_begin = static_cast<int>(out_.ports.size());
@@ -212,6 +233,25 @@ class TemplateCompiler {
   std::vector<int> boundary_slot_;
 };
 
+// One pass over the instances, which may be many: which variants occur, and how many each device
+// has.
+std::vector<char> survey_instances(const TaskGraph& graph, CompiledGraph& out) {
+  std::vector<char> used(2 * graph.templates.size());
+  out.device_begin.assign(static_cast<std::size_t>(graph.devices) + 1, 0);
+  int previous = 0;
+  for (const Instance& instance : graph.instances) {
+    used[static_cast<std::size_t>(variant_of(instance))] = 1;
+    out.has_moving |= instance.moves_with_clock;
+    out.grouped_by_device &= instance.device >= previous;
+    previous = instance.device;
+    ++out.device_begin[static_cast<std::size_t>(instance.device) + 1];
+  }
+  for (std::size_t d = 1; d < out.device_begin.size(); ++d) {
+    out.device_begin[d] += out.device_begin[d - 1];
+  }
+  return used;
+}
+
 }  // namespace
 
 CompiledGraph compile(const TaskGraph& graph, bool fuse) {
@@ -225,16 +265,12 @@ CompiledGraph compile(const TaskGraph& graph, bool fuse) {
   const std::size_t variants = 2 * graph.templates.size();
   out.ranges.resize(variants * static_cast<std::size_t>(graph.streams_per_device + 1));
   out.slots.resize(variants);
-  out.task_counts.resize(variants);
-  std::vector<bool> used(variants);
-  for (const Instance& instance : graph.instances) {
-    used[static_cast<std::size_t>(2 * instance.task_template +
-                                  (instance.moves_with_clock ? 1 : 0))] = true;
-  }
+  const std::vector<char> used = survey_instances(graph, out);
   for (std::size_t variant = 0; variant < variants; ++variant) {
-    if (!used[variant]) continue;
+    if (used[variant] == 0) continue;
     TemplateCompiler(graph, out, graph.templates[variant / 2], variant % 2 == 1, fuse)
         .compile_into(static_cast<int>(variant));
+    out.has_slots |= out.slots[variant] > 0;
   }
   return out;
 }

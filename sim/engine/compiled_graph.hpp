@@ -29,20 +29,25 @@ enum class StepKind : std::uint8_t {
 };
 
 struct Step {
-  std::int64_t duration = 0;       // of all its tasks, undisturbed; kHost: of its launches
-  std::int64_t last_duration = 0;  // of its last task
-  std::int64_t launch_first = 0;   // when the first task is launched, from the base slot's time
-  std::int64_t launch_tail = 0;    // max over tasks of launch + durations from it to the end
+  std::int64_t duration = 0;  // of all its tasks, undisturbed; kHost: of its launches
+  std::int64_t origin = 0;    // of its last task, as Moment::origin: duration << 8 | cause
+  // A step of fixed tasks of one cause that waits for at most one port besides its stream and at
+  // whose end at most one port is released: all it needs stands in these lines.
+  bool simple = false;
   StepKind kind = StepKind::kWork;
-  int base_slot = kNone;                 // where the host stands; kNone: the host never delays it
-  int store_slot = kNone;                // noted at its end (kEnter, kHost: at its start)
   int cause = 0;                         // of its last task
+  int only_await = kNone;                // simple: slot in Instance::awaited
+  int only_release = kNone;              // simple: slot in Instance::released
+  int first_task = 0, task_count = 0;    // into CompiledGraph::stream_tasks
+  int base_slot = kNone;                 // where the host stands; kNone: it never delays the step
+  int store_slot = kNone;                // noted at its end (kEnter, kHost: at its start)
   int activity = kNone;                  // slot in Instance::activities
   int waits_begin = 0, waits_end = 0;    // into CompiledGraph::waits
   int awaits_begin = 0, awaits_end = 0;  // into CompiledGraph::ports: slots of awaited ports
   int releases_begin = 0, releases_end = 0;  // into CompiledGraph::ports: slots of released ports
   int busy_begin = 0, busy_end = 0;          // into CompiledGraph::busy
-  int first_task = 0, task_count = 0;        // into CompiledGraph::stream_tasks
+  std::int64_t launch_first = 0;             // of the first task, from the base slot's time
+  std::int64_t launch_tail = 0;  // max over tasks of launch + durations from it to the end
 };
 
 // What a step's tasks add to the time spent in a cause.
@@ -67,16 +72,23 @@ struct StepRange {
 struct CompiledGraph {
   int streams = 1;  // cursors per device: its streams and, where it matters, the host
   bool has_host = false;
+  bool has_moving = false;
+  bool has_slots = false;
+  bool grouped_by_device = true;  // the instances, in ascending order
+  std::vector<int> device_begin;  // of each device's instances when so grouped; and the end
   // Variant 2 t is template t played ahead of the clock, 2 t + 1 moving with it.
   std::vector<StepRange> ranges;  // [variant * (streams_per_device + 1) + stream]; host last
   std::vector<int> slots;         // by variant
-  std::vector<int> task_counts;   // by variant
   std::vector<Step> steps;
   std::vector<int> waits;  // slots of the instance
   std::vector<int> ports;  // slots of Instance::awaited / released
   std::vector<BusyTime> busy;
   std::vector<StreamTask> stream_tasks;
 };
+
+inline int variant_of(const Instance& instance) {
+  return 2 * instance.task_template + (instance.moves_with_clock ? 1 : 0);
+}
 
 // `fuse`: whether runs of tasks become one step; false where each task's span is wanted.
 CompiledGraph compile(const TaskGraph& graph, bool fuse);

@@ -1,0 +1,470 @@
+#include "sim/engine/player.hpp"
+
+#include <cassert>
+#include <utility>
+
+#include "sim/engine/link_pruning.hpp"
+
+namespace headway::engine {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+Player::Player(const TaskGraph& graph, const SimulateOptions& options)
+    : graph_(graph),
+      options_(options),
+      compiled_(compile(graph, options.detail != Detail::kTasks)),
+      streams_(compiled_.streams) {
+  group_instances();
+  prepare_marks();
+  prepare_activities();
+  prepare_clock();
+}
+
+Timeline Player::play() {
+  // Lowest cursor on top.
+  for (int id = cursor_count() - 1; id >= 0; --id) worklist_[at(work_++)] = id;
+  run_ahead();
+  if (queue_) {
+    play_instant();
+    while (!queue_->empty()) {
+      clock_ = queue_->next_time();
+      play_instant();
+    }
+  }
+  return result();
+}
+
+// --- set-up ---
+
+void Player::group_instances() {
+  instances_ = graph_.instances.data();
+  if (compiled_.grouped_by_device) return;
+  grouped_.resize(graph_.instances.size());
+  original_index_.resize(graph_.instances.size());
+  std::vector<int> next(compiled_.device_begin.begin(), compiled_.device_begin.end() - 1);
+  for (std::size_t i = 0; i < graph_.instances.size(); ++i) {
+    const int position = next[at(graph_.instances[i].device)]++;
+    grouped_[at(position)] = graph_.instances[i];
+    original_index_[at(position)] = static_cast<int>(i);
+  }
+  instances_ = grouped_.data();
+}
+
+int Player::original_index(int position) const {
+  return original_index_.empty() ? position : original_index_[at(position)];
+}
+
+void Player::prepare_marks() {
+  cursors_.resize(at(graph_.devices * streams_));
+  worklist_.resize(cursors_.size());
+  std::size_t marks = at(graph_.ports);
+  for (int d = 0; d < graph_.devices; ++d) {
+    const int begin = compiled_.device_begin[at(d)], end = compiled_.device_begin[at(d) + 1];
+    for (int s = 0; s < streams_; ++s) {
+      Cursor& cursor = cursors_[at(d * streams_ + s)];
+      cursor.device = d;
+      cursor.stream = s == graph_.streams_per_device ? graph_.streams_per_device : s;
+      cursor.slot_base = static_cast<int>(marks);
+      cursor.position = begin - 1;
+      cursor.end = end;
+    }
+    if (!compiled_.has_slots) continue;
+    for (int i = begin; i < end; ++i) marks += at(compiled_.slots[at(variant_of(instances_[i]))]);
+  }
+  marks_.resize(marks);
+  busy_.assign(at(graph_.devices) * at(options_.causes), 0);
+  waiting_.assign(busy_.size(), 0);
+  idle_.assign(at(graph_.devices), 0);
+  if (options_.detail == Detail::kInstances) instance_times_.resize(cursors_.size());
+}
+
+void Player::prepare_activities() {
+  const std::vector<std::int64_t> fixed = fixed_durations(graph_);
+  activities_.resize(fixed.size());
+  for (std::size_t a = 0; a < fixed.size(); ++a) {
+    activities_[a].missing = graph_.activities[a].members;
+    activities_[a].end = fixed[a];
+  }
+}
+
+void Player::prepare_clock() {
+  const bool fluid = std::any_of(activities_.begin(), activities_.end(),
+                                 [](const ActivityState& a) { return a.end == kNone; });
+  if (!compiled_.has_moving && !fluid) return;
+  queue_.emplace(activity_count() + cursor_count());
+  if (fluid) {
+    network_.emplace(graph_);
+    transfers_.resize(activities_.size());
+  }
+  if (!compiled_.has_moving) return;
+  segments_.resize(cursors_.size());
+  environment_.assign(at(graph_.devices), 0);
+  environment_counts_.assign(at(graph_.devices) * kEnvironmentBits, 0);
+  for (const auto& row : graph_.slowdowns) {
+    environments_ = std::max(environments_, static_cast<int>(row.size()));
+  }
+  prefix_sums_.resize(compiled_.steps.size() * at(environments_));
+}
+
+// --- fixed work ---
+
+void Player::run_ahead() {
+  while (work_ > 0) run(worklist_[at(--work_)]);
+}
+
+void Player::run(int id) {
+  Cursor& cursor = cursors_[at(id)];
+  for (;;) {
+    while (cursor.step == cursor.step_end) {
+      if (!enter_next_instance(cursor)) return;
+    }
+    const Step& step = compiled_.steps[at(cursor.step)];
+    if (step.simple && options_.detail == Detail::kTotals) {
+      if (!play_simple_steps(id, cursor)) return;
+    } else {
+      if (!play_step(id, cursor, step)) return;
+      ++cursor.step;
+    }
+  }
+}
+
+// Goes on to the next instance of the device with steps on this stream. False: there is none.
+bool Player::enter_next_instance(Cursor& cursor) {
+  if (options_.detail == Detail::kInstances) close_instance(cursor);
+  if (cursor.position >= compiled_.device_begin[at(cursor.device)] &&
+      cursor.position < cursor.end) {
+    cursor.slot_base += compiled_.slots[at(variant_of(instances_[cursor.position]))];
+  }
+  while (++cursor.position < cursor.end) {
+    const Instance& instance = instances_[cursor.position];
+    const StepRange range = ranges_of(instance, cursor.stream);
+    cursor.step = range.begin;
+    cursor.step_end = range.end;
+    if (range.begin != range.end) return true;
+    cursor.slot_base += compiled_.slots[at(variant_of(instance))];
+  }
+  cursor.position = cursor.end;
+  cursor.state = CursorState::kFinished;
+  return false;
+}
+
+// Plays steps as long as they are simple, also of the next instances. The same as play_step, but
+// with the cursor in registers: most of a pipeline's instances are one such step.
+bool Player::play_simple_steps(int id, Cursor& cursor) {
+  const Step* const steps = compiled_.steps.data();
+  const StepRange* const ranges = compiled_.ranges.data() + cursor.stream;
+  const int variants_apart = graph_.streams_per_device + 1;
+  std::int64_t* const busy_row = &busy(cursor.device, 0);
+  const bool books = cursor.stream == 0;
+  Moment last = cursor.last;
+  int step_index = cursor.step, step_end = cursor.step_end, position = cursor.position;
+  int slot_base = cursor.slot_base;
+  std::int64_t tasks = 0;
+  bool goes_on = true;
+  for (;;) {
+    const Step& step = steps[step_index];
+    if (!step.simple) break;
+    const Instance& instance = instances_[position];
+    std::int64_t start = last.time;
+    if (step.only_await != kNone) {
+      const int port = graph_.awaited_ports[at(instance.first_awaited + step.only_await)];
+      if (!known(id, cursor, port)) {
+        goes_on = false;
+        break;
+      }
+      const Moment& awaited = marks_[at(port)].moment();
+      if (awaited.time > start) {
+        if (books) book_gap(cursor.device, start, awaited);
+        start = awaited.time;
+      }
+    }
+    last = {start + step.duration, step.origin};
+    if (books) busy_row[step.cause] += step.duration;
+    if (step.only_release != kNone) {
+      note(graph_.released_ports[at(instance.first_released + step.only_release)], last);
+    }
+    tasks += step.task_count;
+    if (++step_index != step_end) continue;
+    slot_base += compiled_.slots[at(variant_of(instance))];
+    while (++position < cursor.end) {
+      const int variant = variant_of(instances_[position]);
+      const StepRange range = ranges[variant * variants_apart];
+      step_index = range.begin;
+      step_end = range.end;
+      if (step_index != step_end) break;
+      slot_base += compiled_.slots[at(variant)];
+    }
+    if (position == cursor.end) {
+      cursor.state = CursorState::kFinished;
+      goes_on = false;
+      break;
+    }
+  }
+  events_ += tasks;
+  cursor.last = last;
+  cursor.step = step_index;
+  cursor.step_end = step_end;
+  cursor.position = position;
+  cursor.slot_base = slot_base;
+  return goes_on;
+}
+
+bool Player::play_step(int id, Cursor& cursor, const Step& step) {
+  if (cursor.state != CursorState::kRunning) {
+    if (cursor.state == CursorState::kArrived) return finish_activity(cursor, step);
+    if (cursor.state == CursorState::kMoved) return finish_segment(id, cursor, step);
+    if (cursor.state == CursorState::kResumed) return resume_step(id, cursor, step);
+  }
+  Moment ready = cursor.last;
+  for (int w = step.waits_begin; w < step.waits_end; ++w) {
+    if (!await(id, cursor, cursor.slot_base + compiled_.waits[at(w)], ready)) return false;
+  }
+  if (step.kind == StepKind::kHost) return play_host(cursor, step, ready);
+  if (step.kind == StepKind::kEnter) {
+    note(cursor.slot_base + step.store_slot, ready);
+    return true;
+  }
+  const Instance& instance = instances_[cursor.position];
+  for (int p = step.awaits_begin; p < step.awaits_end; ++p) {
+    const int port = graph_.awaited_ports[at(instance.first_awaited + compiled_.ports[at(p)])];
+    if (!await(id, cursor, port, ready)) return false;
+  }
+  const Moment* base = nullptr;
+  if (step.base_slot != kNone) {
+    const int slot = cursor.slot_base + step.base_slot;
+    if (!known(id, cursor, slot)) return false;
+    base = &marks_[at(slot)].moment();
+    const std::int64_t launched = base->time + step.launch_first;
+    if (launched > ready.time) ready = Moment::ended(launched, base->since(), base->cause());
+  }
+  if (step.kind == StepKind::kActivity) return arrive(id, cursor, step, instance, ready);
+  if (instance.moves_with_clock) return begin_step(id, cursor, step, ready);
+  return play_work(cursor, step, ready, base);
+}
+
+inline bool Player::known(int id, Cursor& cursor, int mark_index) {
+  Mark& mark = marks_[at(mark_index)];
+  if (mark.known()) return true;
+  cursor.state = CursorState::kOnMark;
+  cursor.waits_for = mark_index;
+  cursor.next_waiter = mark.waiter();
+  mark.set_waiter(id);
+  return false;
+}
+
+inline bool Player::await(int id, Cursor& cursor, int mark_index, Moment& ready) {
+  if (!known(id, cursor, mark_index)) return false;
+  const Moment& moment = marks_[at(mark_index)].moment();
+  if (moment.time > ready.time) ready = moment;
+  return true;
+}
+
+inline void Player::note(int mark_index, const Moment& moment) {
+  Mark& mark = marks_[at(mark_index)];
+  assert(!mark.known());
+  if (mark.waiter() != kNone) wake_waiters(mark);
+  mark.set(moment);
+}
+
+void Player::wake_waiters(const Mark& mark) {
+  for (int waiter = mark.waiter(); waiter != kNone;) {
+    Cursor& cursor = cursors_[at(waiter)];
+    cursor.state = CursorState::kRunning;
+    worklist_[at(work_++)] = waiter;
+    waiter = std::exchange(cursor.next_waiter, kNone);
+  }
+}
+
+bool Player::play_host(Cursor& cursor, const Step& step, const Moment& ready) {
+  // Waiting for the host counts from when it last stopped waiting itself.
+  const std::int64_t busy_since = ready.time > cursor.last.time ? ready.time : cursor.last.since();
+  const int cause = graph_.host_cause == kNone ? kIdleCause : graph_.host_cause;
+  note(cursor.slot_base + step.store_slot, Moment::ended(ready.time, busy_since, cause));
+  cursor.last = Moment::ended(ready.time + step.duration, busy_since, cause);
+  if (options_.detail == Detail::kInstances && step.duration > 0) {
+    record_host(cursor, ready.time, cursor.last.time);
+  }
+  return true;
+}
+
+bool Player::play_work(Cursor& cursor, const Step& step, const Moment& ready, const Moment* base) {
+  std::int64_t end = ready.time + step.duration;
+  if (base != nullptr) end = std::max(end, base->time + step.launch_tail);
+  if (cursor.stream == 0) {
+    book_gap(cursor.device, cursor.last.time, ready);
+    for (int b = step.busy_begin; b < step.busy_end; ++b) {
+      const BusyTime& time = compiled_.busy[at(b)];
+      busy(cursor.device, time.cause) += time.duration;
+    }
+    // Gaps inside a step can only come from the host.
+    const std::int64_t gaps = end - ready.time - step.duration;
+    if (gaps > 0) book_waiting(cursor.device, gaps, base->cause());
+  }
+  finish_step(cursor, step, ready.time, {end, step.origin});
+  return true;
+}
+
+void Player::book_waiting(int device, std::int64_t duration, int cause) {
+  if (cause == kIdleCause) {
+    idle_[at(device)] += duration;
+  } else {
+    waiting_[at(device) * at(options_.causes) + at(cause)] += duration;
+  }
+}
+
+void Player::finish_step(Cursor& cursor, const Step& step, std::int64_t start, const Moment& end) {
+  cursor.last = end;
+  events_ += step.task_count;
+  if (options_.detail != Detail::kTotals) record(cursor, step, start, end.time);
+  if (step.store_slot != kNone) note(cursor.slot_base + step.store_slot, end);
+  if (step.releases_begin == step.releases_end) return;
+  const Instance& instance = instances_[cursor.position];
+  for (int p = step.releases_begin; p < step.releases_end; ++p) {
+    note(graph_.released_ports[at(instance.first_released + compiled_.ports[at(p)])], end);
+  }
+}
+
+// --- spans ---
+
+void Player::record(const Cursor& cursor, const Step& step, std::int64_t start, std::int64_t end) {
+  if (options_.detail == Detail::kInstances) {
+    InstanceTimes& times = instance_times_[at(cursor.device * streams_ + cursor.stream)];
+    if (times.start < 0) times.start = start;
+    times.end = end;
+    return;
+  }
+  const StreamTask& task = compiled_.stream_tasks[at(step.first_task)];
+  const int instance = original_index(cursor.position);
+  spans_.push_back({{start}, {end}, cursor.device, cursor.stream, instance, task.task});
+  if (step.base_slot != kNone && task.host > 0) {
+    const std::int64_t launched =
+        marks_[at(cursor.slot_base + step.base_slot)].moment().time + task.launch;
+    spans_.push_back({{launched - task.host},
+                      {launched},
+                      cursor.device,
+                      graph_.streams_per_device,
+                      instance,
+                      task.task});
+  }
+}
+
+void Player::record_host(const Cursor& cursor, std::int64_t start, std::int64_t end) {
+  InstanceTimes& times = instance_times_[at(cursor.device * streams_ + cursor.stream)];
+  if (times.start < 0) times.start = start;
+  times.end = end;
+}
+
+void Player::close_instance(const Cursor& cursor) {
+  InstanceTimes& times = instance_times_[at(cursor.device * streams_ + cursor.stream)];
+  if (times.start < 0) return;
+  spans_.push_back({{times.start},
+                    {times.end},
+                    cursor.device,
+                    cursor.stream,
+                    original_index(cursor.position),
+                    -1});
+  times = {};
+}
+
+// --- activities ---
+
+bool Player::arrive(int id, Cursor& cursor, const Step& step, const Instance& instance,
+                    const Moment& ready) {
+  const int index = graph_.bound_activities[at(instance.first_activity + step.activity)];
+  ActivityState& activity = activities_[at(index)];
+  assert(activity.missing > 0);
+  if (ready.time > activity.start.time ||
+      (ready.time == activity.start.time && id < activity.latest)) {
+    activity.start = ready;
+    activity.latest = id;
+  }
+  cursor.waits_for = index;
+  if (--activity.missing == 0 && start_activity(index)) {
+    // It has ended, ahead of the clock: this cursor goes on now, the others later.
+    wake_members(activity);
+    return finish_activity(cursor, step);
+  }
+  cursor.state = CursorState::kInActivity;
+  cursor.next_waiter = std::exchange(activity.waiter, id);
+  return false;
+}
+
+// All members are ready. True: its end is known.
+bool Player::start_activity(int index) {
+  ActivityState& activity = activities_[at(index)];
+  if (compiled_.has_moving && graph_.activities[at(index)].environment != kNone) {
+    activity.fixed = std::exchange(activity.end, kStarting);
+    queue_->schedule(index, activity.start.time);
+    return false;
+  }
+  if (activity.end == kNone) {
+    activity.end = kInLatency;
+    queue_->schedule(index, activity.start.time + graph_.activities[at(index)].latency.picoseconds);
+    return false;
+  }
+  activity.end += activity.start.time;
+  ++events_;
+  return true;
+}
+
+void Player::wake_members(ActivityState& activity) {
+  for (int member = std::exchange(activity.waiter, kNone); member != kNone;) {
+    Cursor& cursor = cursors_[at(member)];
+    cursor.state = CursorState::kArrived;
+    worklist_[at(work_++)] = member;
+    member = std::exchange(cursor.next_waiter, kNone);
+  }
+}
+
+bool Player::finish_activity(Cursor& cursor, const Step& step) {
+  const ActivityState& activity = activities_[at(cursor.waits_for)];
+  cursor.state = CursorState::kRunning;
+  const std::int64_t start = activity.start.time;
+  if (cursor.stream == 0) {
+    book_gap(cursor.device, cursor.last.time, activity.start);
+    busy(cursor.device, step.cause) += activity.end - start;
+  }
+  finish_step(cursor, step, start, Moment::ended(activity.end, start, step.cause));
+  return true;
+}
+
+// --- result ---
+
+Timeline Player::result() {
+  Timeline timeline;
+  timeline.events = events_;
+  timeline.devices.resize(at(graph_.devices));
+  bool all_finished = true;
+  for (const Cursor& cursor : cursors_) {
+    all_finished &= cursor.state == CursorState::kFinished;
+    if (cursor.stream == graph_.streams_per_device) continue;  // the host's time is not work
+    Time& end = timeline.devices[at(cursor.device)].end;
+    end = std::max(end, Time{cursor.last.time});
+    timeline.makespan = std::max(timeline.makespan, end);
+  }
+  const std::size_t causes = at(options_.causes);
+  for (std::size_t d = 0; d < timeline.devices.size(); ++d) {
+    DeviceTotals& totals = timeline.devices[d];
+    for (std::size_t c = 0; c < causes; ++c) {
+      totals.busy.push_back({busy_[d * causes + c]});
+      totals.waiting.push_back({waiting_[d * causes + c]});
+    }
+    const Cursor& main = cursors_[d * at(streams_)];
+    totals.idle = Time{idle_[d]} + (timeline.makespan - Time{main.last.time});
+  }
+  std::sort(spans_.begin(), spans_.end(), [](const Span& a, const Span& b) {
+    if (a.start != b.start) return a.start < b.start;
+    if (a.device != b.device) return a.device < b.device;
+    if (a.stream != b.stream) return a.stream < b.stream;
+    if (a.instance != b.instance) return a.instance < b.instance;
+    return a.task < b.task;
+  });
+  timeline.spans = std::move(spans_);
+  if (!all_finished) timeline.deadlock = find_deadlock();
+  return timeline;
+}
+
+}  // namespace headway::engine

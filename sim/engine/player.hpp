@@ -1,0 +1,241 @@
+// Plays a compiled TaskGraph once: the state of a simulation, behind `simulate`. Fixed work is
+// played by cursors in dependency order, ahead of the clock: each stream runs until a step waits
+// for something that is not yet known, then parks on that one thing. Activities that share a link,
+// and instances that they slow, move with the clock, from event to event.
+//
+// Invariants. A cursor is on the worklist at most once, and parked on at most one thing. Whatever
+// becomes known while the clock stands at t lies at or after t, so nothing can begin in the past.
+// What is known never depends on the order in which cursors ran.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "sim/engine/compiled_graph.hpp"
+#include "sim/engine/event_queue.hpp"
+#include "sim/engine/flow_network.hpp"
+#include "sim/engine/simulator.hpp"
+
+namespace headway::engine {
+
+inline constexpr int kIdleCause = 255;  // waiting for it is booked as idle
+inline constexpr int kCauseBits = 8;
+inline constexpr int kEnvironmentBits = 8;  // in Activity::environment
+
+// A point in time, with what ended then: when that began and what its time is booked as. The second
+// is what determines how waiting until this moment is booked.
+struct Moment {
+  std::int64_t time = 0;
+  std::int64_t origin = kIdleCause;  // length << kCauseBits | cause
+
+  static Moment ended(std::int64_t time, std::int64_t since, int cause) {
+    // 10 hours: of something longer only the last 10 hours would be booked as waiting.
+    constexpr std::int64_t kLongest = std::numeric_limits<std::int64_t>::max() >> kCauseBits;
+    return {time, (std::min(time - since, kLongest) << kCauseBits) | cause};
+  }
+  std::int64_t since() const { return time - (origin >> kCauseBits); }
+  int cause() const { return static_cast<int>(origin & ((1 << kCauseBits) - 1)); }
+};
+
+// Something that is waited for: a released port, or a slot of an instance. Sixteen bytes, as there
+// may be one for each task. Until it is known it heads the list of the cursors parked on it.
+class Mark {
+ public:
+  bool known() const { return moment_.time >= 0; }
+  const Moment& moment() const { return moment_; }  // REQUIRES: known
+  void set(Moment moment) { moment_ = moment; }
+
+  // REQUIRES: not known. The cursor that parked last, or kNone.
+  int waiter() const { return static_cast<int>(-2 - moment_.time); }
+  void set_waiter(int cursor) { moment_.time = -2 - static_cast<std::int64_t>(cursor); }
+
+ private:
+  Moment moment_{-1, 0};  // time -1: unknown, no waiter; -2 - cursor: unknown, that cursor waits
+};
+
+enum class CursorState : std::uint8_t {
+  kRunning,     // on the worklist, or about to be
+  kOnMark,      // parked on a mark
+  kInActivity,  // has arrived at an activity
+  kArrived,     // its activity has ended
+  kToBegin,     // its step begins when the clock gets there
+  kMoving,      // its segment moves with the clock
+  kMoved,       // its segment has ended
+  kToResume,    // its next segment begins when the clock gets there
+  kResumed,
+  kFinished,
+};
+
+// One stream of one device, or its host thread: where it stands in the device's issue order.
+struct Cursor {
+  Moment last;                 // end of its last step
+  int position = -1;           // of the instance, among those grouped by device
+  int step = 0, step_end = 0;  // into CompiledGraph::steps
+  int slot_base = 0;           // into marks_: the instance's slots
+  int end = 0;                 // position after the device's last instance
+  int next_waiter = kNone;     // parked on the same mark or activity
+  int waits_for = kNone;       // that mark or activity
+  int device = 0;
+  int stream = 0;
+  CursorState state = CursorState::kRunning;
+};
+
+struct ActivityState {
+  Moment start{-1, 0};   // until all members have arrived: the latest of them so far
+  std::int64_t end = 0;  // before the start: the fixed duration or kNone; then the end or a phase
+  std::int64_t fixed = kNone;  // its fixed duration, where it is on the clock all the same
+  int latest = kNone;          // the member that was last ready; of several, the lowest cursor
+  int missing = 0;
+  int waiter = kNone;  // the member that arrived last
+};
+
+// Phases of an activity that has started, in place of its end.
+inline constexpr std::int64_t kStarting = -2;  // starts when the clock gets there
+inline constexpr std::int64_t kInLatency = -3;
+inline constexpr std::int64_t kMovingWork = -4;  // is a flow
+
+// Work that moves with the clock: a range of a step's tasks, and how far it has got.
+struct Segment {
+  int task = 0, end = 0;    // into CompiledGraph::stream_tasks: in progress, past the last
+  int environment = kNone;  // kNone: began at this instant
+  std::int64_t start = 0;
+  std::int64_t since = 0;       // when `left` was true
+  std::int64_t left = 0;        // of `task`, in this environment
+  std::int64_t last_start = 0;  // of `task`
+};
+
+// A flow between two solves.
+struct Transfer {
+  Work left = 0;
+  std::int64_t rate = 0;
+  std::int64_t since = 0;
+};
+
+struct InstanceTimes {
+  std::int64_t start = -1, end = 0;  // -1: nothing of the instance has started on this stream
+};
+
+class Player {
+ public:
+  // The graph must outlive the player.
+  Player(const TaskGraph& graph, const SimulateOptions& options);
+
+  // To be called once.
+  Timeline play();
+
+ private:
+  int cursor_count() const { return static_cast<int>(cursors_.size()); }
+  int activity_count() const { return static_cast<int>(activities_.size()); }
+  int original_index(int position) const;
+  StepRange ranges_of(const Instance& instance, int stream) const;
+  void group_instances();
+  void prepare_marks();
+  void prepare_activities();
+  void prepare_clock();
+  Timeline result();
+
+  // Fixed work, in dependency order. What returns a bool returns whether the cursor goes on.
+  void run_ahead();
+  void run(int id);
+  bool enter_next_instance(Cursor& cursor);
+  bool play_simple_steps(int id, Cursor& cursor);
+  bool play_step(int id, Cursor& cursor, const Step& step);
+  bool known(int id, Cursor& cursor, int mark);
+  bool await(int id, Cursor& cursor, int mark, Moment& ready);
+  void note(int mark, const Moment& moment);
+  void wake_waiters(const Mark& mark);
+  bool play_host(Cursor& cursor, const Step& step, const Moment& ready);
+  bool play_work(Cursor& cursor, const Step& step, const Moment& ready, const Moment* base);
+  void finish_step(Cursor& cursor, const Step& step, std::int64_t start, const Moment& end);
+  void book_gap(int device, std::int64_t from, const Moment& ready);
+  void book_waiting(int device, std::int64_t duration, int cause);
+  std::int64_t& busy(int device, int cause);
+  void record(const Cursor& cursor, const Step& step, std::int64_t start, std::int64_t end);
+  void record_host(const Cursor& cursor, std::int64_t start, std::int64_t end);
+  void close_instance(const Cursor& cursor);
+
+  // Activities.
+  bool arrive(int id, Cursor& cursor, const Step& step, const Instance& instance,
+              const Moment& ready);
+  bool start_activity(int index);
+  void wake_members(ActivityState& activity);
+  bool finish_activity(Cursor& cursor, const Step& step);
+
+  // The clock (player_clock.cpp).
+  void play_instant();
+  void handle(int event);
+  void handle_activity(int index);
+  void change_environment(int activity, int by);
+  void settle_environments();
+  void settle_rates();
+  int event_id(int cursor) const { return activity_count() + cursor; }
+  bool begin_step(int id, Cursor& cursor, const Step& step, const Moment& ready);
+  bool resume_step(int id, Cursor& cursor, const Step& step);
+  bool begin_segment(int id, Cursor& cursor, const Step& step, const Moment& ready);
+  bool finish_segment(int id, Cursor& cursor, const Step& step);
+  std::int64_t start_of_last(const Segment& segment) const;
+  std::int64_t slowdown(const StreamTask& task, int environment) const;
+  std::int64_t scaled(const StreamTask& task, int environment) const;
+  const std::vector<std::int64_t>& prefix_sums(int step, int environment);
+  void carry_over(int id, int environment);
+  void schedule_end(int id);
+
+  // Deadlock (player_deadlock.cpp).
+  std::vector<Wait> find_deadlock() const;
+  int describe_wait(int id, Wait& wait) const;
+  int describe_slot(const Cursor& cursor, Wait& wait) const;
+  int missing_member(int activity) const;
+  int releaser(int port) const;
+
+  const TaskGraph& graph_;
+  const SimulateOptions options_;
+  CompiledGraph compiled_;
+  int streams_;                          // cursors per device
+  const Instance* instances_ = nullptr;  // grouped by device, in issue order
+  std::vector<Instance> grouped_;        // unless they are so in the graph
+  std::vector<int> original_index_;
+  std::vector<Cursor> cursors_;  // [device * streams_ + stream]
+  std::vector<Mark> marks_;      // ports, then the slots of all instances
+  std::vector<ActivityState> activities_;
+  std::vector<int> worklist_;  // a stack; room for all cursors
+  int work_ = 0;               // its size
+  std::vector<std::int64_t> busy_, waiting_, idle_;
+  std::vector<Span> spans_;
+  std::vector<InstanceTimes> instance_times_;  // by cursor
+  std::int64_t events_ = 0;
+
+  std::optional<EventQueue> queue_;  // ids: activities, then cursors
+  std::optional<FlowNetwork> network_;
+  std::vector<Transfer> transfers_;  // by activity
+  std::int64_t clock_ = 0;
+  std::vector<Segment> segments_;  // by cursor
+  std::vector<int> begun_;         // cursors whose segment began at this instant
+  std::vector<int> changed_devices_;
+  std::vector<int> environment_;  // by device, as of the last settled instant
+  std::vector<int> environment_counts_;
+  int environments_ = 1;
+  std::vector<std::vector<std::int64_t>> prefix_sums_;
+};
+
+inline std::int64_t& Player::busy(int device, int cause) {
+  return busy_[static_cast<std::size_t>(device) * static_cast<std::size_t>(options_.causes) +
+               static_cast<std::size_t>(cause)];
+}
+
+// Stream 0 stood still from `from` until `ready`.
+inline void Player::book_gap(int device, std::int64_t from, const Moment& ready) {
+  if (ready.time == from) return;
+  const std::int64_t split = std::max(ready.since(), from);
+  idle_[static_cast<std::size_t>(device)] += split - from;
+  book_waiting(device, ready.time - split, ready.cause());
+}
+
+inline StepRange Player::ranges_of(const Instance& instance, int stream) const {
+  return compiled_.ranges[static_cast<std::size_t>(
+      variant_of(instance) * (graph_.streams_per_device + 1) + stream)];
+}
+
+}  // namespace headway::engine
