@@ -49,7 +49,9 @@ class JsonNode {
   std::int64_t integer() const;
   double number() const;
   std::string string() const;
-  std::vector<JsonNode> elements() const;                    // of an array
+  std::vector<JsonNode> elements() const;  // of an array
+  // The values of an array of integers alone, without a node for each; nothing of any other array.
+  std::optional<std::vector<std::int64_t>> integers() const;
   std::vector<std::string> keys() const;                     // of an object, in file order
   std::optional<JsonNode> find(std::string_view key) const;  // of an object
 
