@@ -13,9 +13,9 @@
 // spine. NCCL does so from 2.12 on (PXN; facts 4.4).
 //
 // Of several ways with the fewest hops the widest is taken, and of equally wide ones the one with
-// the receiver's number modulo their count, as InfiniBand's fat-tree routing spreads destinations
-// (d-mod-k). Generated networks leave no such choice: their spine layers are one vertex
-// (generators/leaf_spine.cpp).
+// the receiver's number modulo their count (in the order of the links they end with), as
+// InfiniBand's fat-tree routing spreads destinations (d-mod-k). Generated networks leave no such
+// choice: their spine layers are one vertex (generators/leaf_spine.cpp).
 #pragma once
 
 #include <memory>

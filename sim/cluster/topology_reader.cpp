@@ -224,13 +224,16 @@ void read_profiles(ObjectReader& reader, ClusterDescription& cluster) {
   std::set<std::string> seen;
   for (std::size_t i = 0; i < profiles->size(); ++i) {
     const std::string& profile = (*profiles)[i];
-    const std::string key = "profiles/" + std::to_string(i);
-    if (!seen.insert(profile).second) reader.problem(key, "\"" + profile + "\" is given twice");
+    const auto refuse = [&](const std::string& message) {
+      reader.problems().add(reader.node().file(),
+                            reader.node().pointer() + "/profiles/" + std::to_string(i),
+                            "\"" + profile + "\" " + message);
+    };
+    if (!seen.insert(profile).second) refuse("is given twice");
     const bool file = profile.find('/') != std::string::npos || profile.ends_with(".json");
     if (file || find_device(profile) != nullptr) continue;
     const std::string near = nearest(profile, known);
-    reader.problem(key, "\"" + profile + "\" is no known device" +
-                            (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+    refuse("is no known device" + (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
   }
   cluster.profiles = *profiles;
 }

@@ -56,9 +56,9 @@ struct ClusterOptions {
   std::string gpu;  // a device ("h100-sxm") or the beginning of its name ("h100")
   int gpus = 0;     // 0: nodes is given
   int nodes = 0;
-  std::optional<std::string> nic;  // "8x400 Gbit/s", "400 Gbit/s" (one)
-  std::optional<double> oversubscription;
-  std::vector<LinkOverride> overrides;
+  std::optional<std::string> nic = {};  // "8x400 Gbit/s", "400 Gbit/s" (one)
+  std::optional<double> oversubscription = {};
+  std::vector<LinkOverride> overrides = {};
 };
 // Problems name the options (--cluster, --nodes, --nic, --oversubscription).
 std::optional<Topology> cluster_in_one_line(const ClusterOptions& options, Problems& problems);
