@@ -50,6 +50,7 @@ class JobReader {
         model_, topology_ ? std::optional<std::int64_t>(topology_->gpus()) : std::nullopt,
         sequence_length_, global_batch_};
     resolve_plan(plan_, context, section, root_, notes_);
+    apply_framework_rules(section);
     resolve_gradients(section);
     root_.finish();
 
@@ -187,6 +188,7 @@ class JobReader {
     };
     if (model_->num_experts > 0) refuse("mixture of experts");
     if (model_->latent_attention) refuse("latent attention");
+    if (model_->position_embedding == PositionEmbedding::kAlibi) refuse("ALiBi position embedding");
     if (model_->num_nextn_predict_layers > 0) refuse("multi-token prediction");
   }
 
@@ -319,6 +321,24 @@ class JobReader {
     }
     if (std::find(known.begin(), known.end(), profile_) == known.end()) {
       section.problem("profile", unknown(profile_, known, ", or a path"));
+    }
+  }
+
+  void apply_framework_rules(const JobSection& section) {
+    if (!software_) return;
+    ParallelPlan& plan = plan_.plan;
+    if (plan.overlap_p2p && software_->overlap_p2p_needs_interleaving &&
+        plan.schedule != "interleaved") {
+      plan.overlap_p2p = false;
+      if (section.given("overlap_p2p")) {
+        notes_.push_back("plan.overlap_p2p has no effect: " + software_->framework +
+                         " overlaps p2p in the interleaved schedule only");
+      }
+    }
+    const bool own_bucket = !section.given("bucket") && !section.given("bucket_elements");
+    if (plan.bucket_elements && own_bucket) {
+      plan.bucket_elements =
+          std::max(*plan.bucket_elements, software_->bucket_elements_per_dp * plan.dp);
     }
   }
 

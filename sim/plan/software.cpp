@@ -113,6 +113,10 @@ void read_machine_side(SourcedValues& values, Software& software) {
   values.take("host_tp_jitter", software.host_tp_jitter, factors);
   values.boolean("batched_p2p", software.batched_p2p);
   values.boolean("p2p_synchronises", software.p2p_synchronises);
+  values.boolean("overlap_p2p_needs_interleaving", software.overlap_p2p_needs_interleaving);
+  values.take("bucket_elements_per_dp", software.bucket_elements_per_dp, [](ObjectReader& leaf) {
+    return leaf.integer("value", {.min = 0, .max = std::int64_t{1} << 40});
+  });
   values.time("p2p_blocking", software.p2p_blocking);
   values.take("dp_network_efficiency", software.dp_network_efficiency, [](ObjectReader& leaf) {
     return leaf.number("value", {.min = 0, .max = 1, .min_excluded = true});

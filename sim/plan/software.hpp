@@ -62,6 +62,11 @@ struct Software {
   Bytes context;
   Bytes workspace;
 
+  // Rules of its own: p2p overlaps with compute only in the interleaved schedule; a gradient bucket
+  // of the framework's size grows to so many elements per data-parallel rank (0: it does not).
+  bool overlap_p2p_needs_interleaving = false;
+  std::int64_t bucket_elements_per_dp = 0;
+
   // Defaults that the framework gives to a plan and to an inline model, where the job is silent:
   // JSON objects with the keys of a job's `plan` and `model`.
   std::optional<JsonNode> plan_defaults, model_defaults;

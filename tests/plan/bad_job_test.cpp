@@ -243,6 +243,17 @@ TEST(BadJob, RefusesMoreGpusThanTheClusterHasAndPartsOfNodes) {
   EXPECT_THAT(parts.lines.front(), testing::HasSubstr("1020"));
 }
 
+TEST(BadJob, NamesModelFilesThatCannotBeRead) {
+  EXPECT_THAT(read_text(replaced(kGpt3Job, "gpt3-175b", "no/such/config.json")).lines,
+              ElementsAre(testing::HasSubstr("no/such/config.json")));
+  const std::string folder = std::string(HEADWAY_SOURCE_DIR) + "/tests/plan/models";
+  EXPECT_THAT(read_text(replaced(kGpt3Job, "gpt3-175b", folder + "/")).lines, testing::SizeIs(1));
+  const std::string job =
+      std::string(HEADWAY_SOURCE_DIR) + "/tests/plan/jobs/zb-h2.json";  // a job is no model
+  EXPECT_THAT(read_text(replaced(kGpt3Job, "gpt3-175b", job)).lines,
+              testing::Contains(testing::HasSubstr("zb-h2.json: /hidden_size: missing")));
+}
+
 TEST(BadJob, ReportsEverythingAtOnce) {
   EXPECT_THAT(read_text(R"({"model": "gpt3-175b", "cluster": {"topology": "dgx-a100", "nodes": 0},
                             "precison": "bf16", "sequence_length": -1, "global_batch": 1536,

@@ -9,7 +9,7 @@
 namespace headway {
 namespace {
 
-using testing::ContainsRegex;
+using testing::Contains;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -213,6 +213,61 @@ TEST(Job, RecomputesSomeLayersOfEachStage) {
   };
   EXPECT_EQ(depth("1"), 1);
   EXPECT_EQ(depth("3"), 0);  // all of a stage's three
+}
+
+TEST(Job, ReadsAHuggingFaceFile) {
+  const std::string path = std::string(HEADWAY_SOURCE_DIR) + "/tests/plan/models/config.json";
+  const Job job = read(kGpt3Job, {{"model", path, "--model"}, {"plan.vpp", "2", "--vpp"}});
+  EXPECT_EQ(job.model.hidden_size, 4096);
+  EXPECT_EQ(job.model.name, path);
+  EXPECT_THAT(job.notes, Contains(testing::EndsWith(
+                             "that do not matter here: architectures, rope_theta, torch_dtype")));
+}
+
+TEST(Job, ExtendsLearnedPositionsWithANote) {
+  const std::string path = std::string(HEADWAY_SOURCE_DIR) + "/tests/plan/models/gpt2-short.json";
+  const std::vector<JobOverride> changes = {{"model", path, "--model"},
+                                            {"plan", R"({"tp": 8})", "--plan"},
+                                            {"cluster.nodes", "2", "--nodes"}};
+  const Job job = read(kGpt3Job, changes);
+  EXPECT_EQ(job.model.max_positions, 0);  // as long as the sequence
+  EXPECT_THAT(job.notes,
+              Contains("the model's 1024 learned positions are extended to the sequence of 2048"));
+}
+
+// Megatron switches --overlap-p2p-communication off without virtual stages.
+TEST(Job, KeepsTheRulesOfItsFramework) {
+  const auto overlaps = [](const char* framework, const char* schedule, const char* vpp) {
+    return read(kGpt3Job, {{"software.framework", framework, "--framework"},
+                           {"plan.schedule", schedule, "--schedule"},
+                           {"plan.vpp", vpp, "--vpp"}})
+        .plan.overlap_p2p;
+  };
+  EXPECT_TRUE(overlaps("megatron-core", "interleaved", "3"));
+  EXPECT_FALSE(overlaps("megatron-core", "1f1b", "1"));
+  EXPECT_TRUE(overlaps("headway", "1f1b", "1"));
+  const Job job =
+      read(kGpt3Job, {{"plan", R"({"tp": 8, "pp": 2, "overlap_p2p": true})", "--plan"}});
+  EXPECT_FALSE(job.plan.overlap_p2p);
+  EXPECT_THAT(
+      job.notes,
+      Contains("plan.overlap_p2p has no effect: megatron-2022 overlaps p2p in the interleaved "
+               "schedule only"));
+}
+
+// max(40,000,000, 1,000,000 x dp) elements
+TEST(Job, GrowsMegatronsBucketsWithDataParallelism) {
+  const auto bucket = [](const char* nodes, const char* more) {
+    return read(kGpt3Job, {{"software.framework", "megatron-core", "--framework"},
+                           {"cluster.nodes", nodes, "--nodes"},
+                           {"plan", std::string(R"({"tp": 8)") + more + "}", "--plan"},
+                           {"global_batch", "128", "--global-batch"}})
+        .plan.bucket_elements;
+  };
+  EXPECT_EQ(bucket("16", ""), 40000000);
+  EXPECT_EQ(bucket("64", ""), 64000000);
+  EXPECT_EQ(bucket("64", R"(, "bucket_elements": 1000)"), 1000);
+  EXPECT_EQ(read(kGpt3Job).plan.bucket_elements, std::nullopt);  // megatron-2022 has no buckets
 }
 
 TEST(ResolvedJob, GivesEveryValueWithItsOrigin) {

@@ -70,6 +70,8 @@ TEST(NotYetBuilt, NamesTheRuleOfModels) {
   };
   EXPECT_THAT(with_model(R"(, "num_experts": 8, "num_experts_per_tok": 2)"),
               ElementsAre("mixture of experts"));
+  EXPECT_THAT(with_model(R"(, "position_embedding": "alibi")"),
+              ElementsAre("ALiBi position embedding"));
   EXPECT_THAT(with_model(R"(, "sliding_window": 1024)"), ElementsAre("sliding-window attention"));
   EXPECT_THAT(with_model(R"(, "sliding_window": 4096)"),
               ElementsAre());  // no shorter than the sequence
