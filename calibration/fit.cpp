@@ -20,6 +20,7 @@ void print(const std::string& profile, const std::string& what, const headway::F
 void print(const headway::Profile& profile) {
   for (const headway::GemmTable& table : profile.gemms) {
     const std::string types(headway::name(table.types.front()));
+    if (table.left_out.count == 0) continue;
     print(profile.name, "gemm " + types, table.left_out);
     print(profile.name, "gemm " + types + ", model alone", table.model_alone);
     std::printf("  sustained %.3f  dgrad %.3f  wgrad %.3f  reach %.1f power %.0f\n",
@@ -34,11 +35,20 @@ void print(const headway::Profile& profile) {
   }
   for (const headway::AttentionRate& rate : profile.attention) {
     print(profile.name,
-          "attention " + std::string(headway::name(rate.kernel)) +
+          "attention " +
+              (rate.implementation.empty() ? std::string(headway::name(rate.kernel))
+                                           : rate.implementation) +
               (rate.backward ? " backward" : " forward"),
           rate.left_out);
     std::printf("  rate %.0f half %.0f/%.0f causal %.2f tail %.2f\n", rate.rate.per_second * 1e-12,
                 rate.half_sequence, rate.half_sequence_full, rate.causal_factor, rate.tail_waves);
+  }
+  for (const headway::MeasuredKernel& kernel : profile.memory.measured) {
+    print(profile.name, kernel.operation + " " + kernel.pass, kernel.left_out);
+  }
+  for (const headway::KernelRate& rate : profile.memory.kernels) {
+    std::printf("  %s%s %.0f GB/s\n", std::string(headway::name(rate.kind)).c_str(),
+                rate.fused ? "" : " (eager)", rate.rate.bytes_per_second * 1e-9);
   }
 }
 

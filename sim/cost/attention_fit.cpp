@@ -14,14 +14,31 @@ namespace headway {
 namespace {
 
 constexpr int kFolds = 5;
-constexpr int kEvaluations = 3000;
+constexpr int kEvaluations = 6000;
 constexpr double kStep = 0.3;
 // Launch and prologue of a kernel; the smallest measured kernels are far longer, so it is not
 // fitted.
 constexpr double kPerKernelUs = 5;
+constexpr double kMostTail = 4;
 // What a parameter that its samples do not decide stays near: a pull of this strength per unit.
 constexpr double kPull = 0.02;
 
+// What is fitted; logarithms of rates and factors.
+enum Parameter : std::size_t {
+  kRate,
+  kBackwardOverForward,
+  kHalfCausal,
+  kHalfFull,
+  kCausal,
+  kTail,
+  kTailBackward,
+  kHead64,
+  kHead160,
+  kHead160Backward,
+  kHead256,
+  kSister,
+  kParameters
+};
 using Parameters = std::vector<double>;
 
 struct Decoded {
@@ -33,17 +50,23 @@ Decoded decode(const Parameters& x, AttentionKernel kernel) {
   Decoded decoded;
   AttentionRate& forward = decoded.forward;
   forward.kernel = kernel;
-  forward.rate.per_second = std::exp(x[0]) * 1e12;
+  forward.rate.per_second = std::exp(x[kRate]) * 1e12;
   forward.per_kernel = Time::from_microseconds(kPerKernelUs);
-  forward.half_sequence = std::exp(x[2]);
-  forward.half_sequence_full = std::exp(x[3]);
-  forward.causal_factor = std::exp(x[4]);
-  forward.tail_waves = std::clamp(x[5], 0.0, 4.0);
-  forward.head_factor = {{64, std::exp(x[6])}, {128, 1.0}, {256, std::exp(x[7])}};
+  forward.half_sequence = std::exp(x[kHalfCausal]);
+  forward.half_sequence_full = std::exp(x[kHalfFull]);
+  forward.causal_factor = std::exp(x[kCausal]);
+  forward.tail_waves = std::clamp(x[kTail], 0.0, kMostTail);
+  // 160: the mean of 192 and 128, the heads of multi-head latent attention.
+  forward.head_factor = {{64, std::exp(x[kHead64])},
+                         {128, 1.0},
+                         {160, std::exp(x[kHead160])},
+                         {256, std::exp(x[kHead256])}};
   decoded.backward = forward;
   decoded.backward.backward = true;
-  decoded.backward.rate.per_second = std::exp(x[0] + x[1]) * 1e12;
-  decoded.sister = std::exp(x[8]);
+  decoded.backward.rate.per_second = std::exp(x[kRate] + x[kBackwardOverForward]) * 1e12;
+  decoded.backward.tail_waves = std::clamp(x[kTailBackward], 0.0, kMostTail);
+  decoded.backward.head_factor[160] = std::exp(x[kHead160Backward]);
+  decoded.sister = std::exp(x[kSister]);
   return decoded;
 }
 
@@ -80,38 +103,83 @@ Parts predicted(const Decoded& decoded, const AttentionSample& sample, int multi
   return parts;
 }
 
-Parameters solve(const std::vector<AttentionSample>& samples, AttentionKernel kernel,
-                 int multiprocessors, double backward_ratio) {
-  double fastest = 1e12;
+Parameters start_of(const std::vector<AttentionSample>& samples, AttentionKernel kernel,
+                    double backward_ratio) {
+  double fastest = 0;
   for (const AttentionSample& sample : samples) {
-    Attention shape = shape_of(sample.point, sample.pass == AttentionPass::kBackward, kernel);
-    double flops = executed_flops(shape).count;
-    if (sample.pass == AttentionPass::kBoth) {
-      shape.backward = true;
-      flops += executed_flops(shape).count;
+    double flops = 0;
+    for (const bool backward : {false, true}) {
+      if (sample.pass == (backward ? AttentionPass::kForward : AttentionPass::kBackward)) continue;
+      flops += executed_flops(shape_of(sample.point, backward, kernel)).count;
     }
     fastest = std::max(fastest, flops / sample.point.time.seconds());
   }
-  const Parameters start = {std::log(fastest * 1e-12),
-                            std::log(backward_ratio),
-                            std::log(300.0),
-                            std::log(50.0),
-                            0,
-                            0.2,
-                            std::log(0.9),
-                            0,
-                            0};
-  const auto loss = [&](const Parameters& x) {
-    const Decoded decoded = decode(x, kernel);
+  Parameters start(kParameters, 0.0);
+  start[kRate] = std::log(fastest * 1e-12);
+  start[kBackwardOverForward] = std::log(backward_ratio);
+  start[kHalfCausal] = std::log(300.0);
+  start[kHalfFull] = std::log(50.0);
+  start[kTail] = start[kTailBackward] = 0.2;
+  start[kHead64] = std::log(0.9);
+  return start;
+}
+
+// The parameters that the samples tell; the others are held where they start.
+std::vector<std::size_t> free_parameters(const std::vector<AttentionSample>& samples) {
+  const auto any = [&](auto holds) { return std::any_of(samples.begin(), samples.end(), holds); };
+  const auto with_head = [&](std::int64_t least, std::int64_t most) {
+    return any([=](const AttentionSample& s) {
+      const std::int64_t mean = (s.point.head_dim + s.point.head_dim_v) / 2;
+      return mean >= least && mean <= most;
+    });
+  };
+  const bool causal = any([](const AttentionSample& s) { return s.point.causal; });
+  const bool full = any([](const AttentionSample& s) { return !s.point.causal; });
+  const bool forward =
+      any([](const AttentionSample& s) { return s.pass == AttentionPass::kForward; });
+  const bool backward =
+      any([](const AttentionSample& s) { return s.pass != AttentionPass::kForward; });
+  std::vector<std::size_t> free = {kRate, kTail};
+  const auto free_if = [&](bool told, Parameter parameter) {
+    if (told) free.push_back(parameter);
+  };
+  free_if(forward && backward, kBackwardOverForward);
+  free_if(backward, kTailBackward);
+  free_if(causal, kHalfCausal);
+  free_if(full, kHalfFull);
+  free_if(causal && full, kCausal);
+  free_if(with_head(1, 96), kHead64);
+  free_if(with_head(129, 192), kHead160);
+  free_if(with_head(129, 192) && backward, kHead160Backward);
+  free_if(with_head(193, 512), kHead256);
+  free_if(any([](const AttentionSample& s) { return s.sister; }), kSister);
+  return free;
+}
+
+Parameters solve(const std::vector<AttentionSample>& samples, AttentionKernel kernel,
+                 int multiprocessors, double backward_ratio) {
+  const Parameters start = start_of(samples, kernel, backward_ratio);
+  const std::vector<std::size_t> free = free_parameters(samples);
+  const auto expanded = [&](const std::vector<double>& part) {
+    Parameters x = start;
+    for (std::size_t i = 0; i < free.size(); ++i) x[free[i]] = part[i];
+    return x;
+  };
+  const auto loss = [&](const std::vector<double>& part) {
+    const Decoded decoded = decode(expanded(part), kernel);
     double sum = 0;
     for (const AttentionSample& sample : samples) {
       const Parts parts = predicted(decoded, sample, multiprocessors);
       sum += std::abs(std::log((parts.forward + parts.backward) / sample.point.time.seconds()));
     }
-    for (std::size_t i = 1; i < x.size(); ++i) sum += kPull * std::abs(x[i] - start[i]);
+    for (std::size_t i = 0; i < free.size(); ++i) {
+      if (free[i] != kRate) sum += kPull * std::abs(part[i] - start[free[i]]);
+    }
     return sum;
   };
-  return nelder_mead(loss, start, kStep, kEvaluations);
+  std::vector<double> first;
+  for (const std::size_t each : free) first.push_back(start[each]);
+  return expanded(nelder_mead(loss, first, kStep, kEvaluations));
 }
 
 // Measured points of one direction; of a sum, each direction gets the share that the model gives

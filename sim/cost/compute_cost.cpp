@@ -60,6 +60,7 @@ ComputeCost::ComputeCost(const Profile& profile, Regime regime)
     for (const DataType type : table.types) tables_->gemms.emplace(type, cost);
   }
   for (const AttentionRate& rate : profile.attention) {
+    if (!rate.implementation.empty()) continue;
     tables_->attention.emplace_back(&rate, AttentionCost(rate, profile.device.multiprocessors));
   }
   for (const KernelRate& rate : profile.memory.kernels) {
@@ -104,7 +105,8 @@ Price ComputeCost::price(const Attention& attention) const {
   }
   std::vector<std::string> known = {std::string(name(AttentionKernel::kUnfused))};
   for (const AttentionRate& rate : profile_.attention) {
-    if (rate.backward == attention.backward) known.emplace_back(name(rate.kernel));
+    if (rate.implementation.empty() && rate.backward == attention.backward)
+      known.emplace_back(name(rate.kernel));
   }
   throw InvalidInput(
       profile_.name, "/attention",

@@ -22,7 +22,7 @@ constexpr std::int64_t kDepthStep = 32;
 
 // A point of another role or regime is this many octaves farther away.
 constexpr float kRoleDistance = 0.7F;
-constexpr float kRegimeDistance = 0.7F;
+constexpr float kRegimeDistance = 0.6F;
 
 // Nearer than this (octaves), neighbours decide: "measured". Farther, the model does.
 constexpr double kMeasuredDistance = 0.6;
@@ -32,8 +32,8 @@ constexpr double kExtrapolatedWidening = 2;  // of the model's band, beyond its 
 constexpr double kUnknownBand = 0.3;         // of a table that states no errors
 
 Neighbours::Place place_of(const GemmShape& shape, GemmRole role, Regime regime) {
-  const float side = kRoleDistance * static_cast<float>(role) +
-                     kRegimeDistance * 10 * (regime == Regime::kBurst ? 0.F : 0.1F);
+  const float side =
+      kRoleDistance * static_cast<float>(role) + (regime == Regime::kBurst ? 0.F : kRegimeDistance);
   return {static_cast<float>(std::log2(static_cast<double>(shape.rows))),
           static_cast<float>(std::log2(static_cast<double>(shape.columns))),
           static_cast<float>(std::log2(static_cast<double>(shape.depth))), side};

@@ -19,30 +19,24 @@ constexpr double kStep = 0.15;
 // Below this many samples a regime or role tells no factor of its own.
 constexpr std::size_t kEnoughForFactor = 8;
 // Grid of the neighbours' weights.
-constexpr std::array kReaches = {0.5, 0.8, 1.2, 1.8, 2.5};
+constexpr std::array kReaches = {0.8, 1.2, 1.8, 2.5, 4.0};
 constexpr std::array kPowers = {2.0, 3.0, 4.0};
 // Efficiencies and shares stay below this: no kernel beats the peak.
 constexpr double kMostEfficiency = 0.98;
 
-// Tile shapes that cuBLAS chooses from; both orientations share an efficiency.
-struct TileShape {
-  int rows, columns;
-};
-constexpr std::array<TileShape, 5> kTileShapes = {
-    {{256, 128}, {128, 128}, {128, 64}, {64, 64}, {256, 64}}};
-
 double bounded(double value, double least, double most) { return std::clamp(value, least, most); }
 
-GemmModel decode(const std::vector<double>& x) {
+// The parameters behind a model: an efficiency for each tile shape (both orientations share it),
+// then the other numbers.
+GemmModel decode(const std::vector<double>& x, const GemmModel& like) {
   GemmModel model;
-  for (std::size_t i = 0; i < kTileShapes.size(); ++i) {
-    const double efficiency = bounded(std::exp(x[i]), 0.05, kMostEfficiency);
-    model.tiles.push_back({kTileShapes[i].rows, kTileShapes[i].columns, efficiency});
-    if (kTileShapes[i].rows != kTileShapes[i].columns) {
-      model.tiles.push_back({kTileShapes[i].columns, kTileShapes[i].rows, efficiency});
-    }
+  std::size_t at = 0;
+  for (const GemmTile& tile : like.tiles) {
+    if (tile.rows < tile.columns) continue;
+    const double efficiency = bounded(std::exp(x[at++]), 0.05, kMostEfficiency);
+    model.tiles.push_back({tile.rows, tile.columns, efficiency});
+    if (tile.rows != tile.columns) model.tiles.push_back({tile.columns, tile.rows, efficiency});
   }
-  std::size_t at = kTileShapes.size();
   model.per_kernel = Time::from_microseconds(std::exp(bounded(x[at++], -3, 5)));
   model.per_wave = Time::from_microseconds(std::exp(bounded(x[at++], -5, 3)));
   model.wave_softness = bounded(x[at++], 0, 1);
@@ -52,12 +46,8 @@ GemmModel decode(const std::vector<double>& x) {
 
 std::vector<double> encode(const GemmModel& model) {
   std::vector<double> x;
-  for (const TileShape& shape : kTileShapes) {
-    double efficiency = 0.7;
-    for (const GemmTile& tile : model.tiles) {
-      if (tile.rows == shape.rows && tile.columns == shape.columns) efficiency = tile.efficiency;
-    }
-    x.push_back(std::log(efficiency));
+  for (const GemmTile& tile : model.tiles) {
+    if (tile.rows >= tile.columns) x.push_back(std::log(tile.efficiency));
   }
   x.push_back(std::log(std::max(0.1, model.per_kernel.microseconds())));
   x.push_back(std::log(std::max(0.01, model.per_wave.microseconds())));
@@ -98,11 +88,13 @@ void fit_factors(const std::vector<GemmSample>& samples, const GemmDevice& devic
   const double burst = factor(Regime::kBurst, GemmRole::kForward).value_or(0);
   const auto forward = factor(Regime::kSustained, GemmRole::kForward);
   if (forward) table.sustained_factor = std::exp(*forward - burst);
-  const double base = forward.value_or(burst + std::log(table.sustained_factor));
-  if (const auto input = factor(Regime::kSustained, GemmRole::kInputGradient)) {
+  // Gradients are compared with forward multiplications of their own regime.
+  const Regime regime = forward ? Regime::kSustained : Regime::kBurst;
+  const double base = forward.value_or(burst);
+  if (const auto input = factor(regime, GemmRole::kInputGradient)) {
     table.input_gradient_factor = std::exp(*input - base);
   }
-  if (const auto weight = factor(Regime::kSustained, GemmRole::kWeightGradient)) {
+  if (const auto weight = factor(regime, GemmRole::kWeightGradient)) {
     table.weight_gradient_factor = std::exp(*weight - base);
   }
 }
@@ -135,14 +127,14 @@ FitError summarize(std::vector<double> errors) {
 GemmModel fit_gemm_model(const std::vector<GemmSample>& samples, const GemmDevice& device,
                          const GemmModel& start, int evaluations) {
   const auto loss = [&](const std::vector<double>& x) {
-    const GemmModel model = decode(x);
+    const GemmModel model = decode(x, start);
     double sum = 0;
     for (const GemmSample& sample : samples) {
       sum += std::abs(std::log(sample.seconds / model_seconds(model, device, sample.shape)));
     }
     return sum;
   };
-  return decode(nelder_mead(loss, encode(start), kStep, evaluations));
+  return decode(nelder_mead(loss, encode(start), kStep, evaluations), start);
 }
 
 std::vector<GemmSample> level_sources(std::vector<GemmSample> samples, const GemmModel& model,

@@ -19,7 +19,8 @@ struct GemmSample {
   std::string source;
 };
 
-// The tile model's parameters that fit burst forward samples best, from `start`.
+// The tile model's parameters that fit burst forward samples best, from `start` and with its tile
+// shapes (each given in the orientation with more rows; the other follows).
 GemmModel fit_gemm_model(const std::vector<GemmSample>& samples, const GemmDevice& device,
                          const GemmModel& start, int evaluations);
 

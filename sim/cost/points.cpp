@@ -165,6 +165,7 @@ PointSet read_points(const std::string& folder) {
   PointSet set;
   Problems problems;
   read_gemm(folder + "/gemm.csv", problems, set);
+  read_gemm(folder + "/gemm-host-cpu.csv", problems, set);
   read_attention(folder + "/attention.csv", problems, set);
   read_elementwise(folder + "/elementwise.csv", problems, set);
   read_collectives(folder + "/collectives.csv", problems, set);
@@ -173,7 +174,7 @@ PointSet read_points(const std::string& folder) {
 }
 
 std::optional<Regime> regime_of(std::string_view source) {
-  for (const std::string_view burst : {"aic-", "vidur", "liger-"}) {
+  for (const std::string_view burst : {"aic-", "vidur", "liger-", "headway-host"}) {
     if (source.starts_with(burst)) return Regime::kBurst;
   }
   for (const std::string_view sustained : {"simumax-", "azure-aibg", "stas00-mamf"}) {

@@ -37,8 +37,8 @@ struct PointSet {
   std::vector<CollectiveRow> collectives;
 };
 
-// Reads gemm.csv, attention.csv, elementwise.csv and collectives.csv of `folder`. Throws
-// InvalidInput with every bad line.
+// Reads gemm.csv, gemm-host-cpu.csv, attention.csv, elementwise.csv and collectives.csv of
+// `folder`. Throws InvalidInput with every bad line.
 PointSet read_points(const std::string& folder);
 
 // The regime a source measured in (README of the points); nothing where it is unknown.

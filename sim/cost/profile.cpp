@@ -218,6 +218,7 @@ AttentionRate read_attention(const JsonNode& node, Problems& problems) {
   const auto kernel = reader.choice("kernel", names_of(kAttentionKernels));
   if (!kernel) reader.problem("kernel", "missing; expected " + any_of(names_of(kAttentionKernels)));
   rate.kernel = value_named(kAttentionKernels, kernel).value_or(AttentionKernel::kFlash2);
+  rate.implementation = reader.string("implementation").value_or("");
   rate.backward = reader.choice("direction", {"forward", "backward"}).value_or("") == "backward";
   rate.rate.per_second =
       reader.require_number("rate_tflop_per_s", {.min = 0, .max = 1e6, .min_excluded = true}) *
@@ -252,6 +253,21 @@ AttentionRate read_attention(const JsonNode& node, Problems& problems) {
   return rate;
 }
 
+MeasuredKernel read_measured(const JsonNode& node, Problems& problems) {
+  ObjectReader reader(node, problems);
+  MeasuredKernel kernel;
+  kernel.operation = reader.require_string("operation");
+  kernel.pass = reader.choice("pass", {"forward", "backward", "full"}).value_or("forward");
+  kernel.type = reader.require_string("type");
+  kernel.per_kernel = microseconds(reader, "per_kernel_us");
+  kernel.picoseconds_per_element =
+      reader.require_number("ps_per_element", {.min = 0, .max = 1e9, .min_excluded = true});
+  kernel.left_out = read_error(reader, "error_left_out");
+  kernel.source = reader.require_string("source");
+  reader.finish();
+  return kernel;
+}
+
 MemoryModel read_memory(ObjectReader& parent) {
   MemoryModel memory;
   const auto node = parent.object("memory");
@@ -283,6 +299,11 @@ MemoryModel read_memory(ObjectReader& parent) {
       rate.source = kernel.require_string("source");
       kernel.finish();
       memory.kernels.push_back(rate);
+    }
+  }
+  if (const auto measured = reader.array("measured")) {
+    for (const JsonNode& element : measured->elements()) {
+      memory.measured.push_back(read_measured(element, reader.problems()));
     }
   }
   reader.finish();
@@ -399,13 +420,20 @@ std::string rows_text(const std::vector<std::int64_t>& numbers, std::size_t widt
   return text + "]";
 }
 
+// Fitted numbers are known to four digits at best.
+double rounded(double value) {
+  if (value == 0) return 0;
+  const double scale = std::pow(10.0, 4 - std::ceil(std::log10(std::abs(value))));
+  return scale >= 1 ? std::round(value * scale) / scale : std::round(value);
+}
+
 std::int64_t nanoseconds(Time time) { return (time.picoseconds + 500) / 1000; }
 
 void write_error(JsonWriter& json, std::string_view key, const FitError& error) {
   if (error.count == 0) return;
   json.key(key).begin_object(true);
-  json.field("count", error.count).field("median", error.median);
-  json.field("p90", error.p90).field("worst", error.worst);
+  json.field("count", error.count).field("median", rounded(error.median));
+  json.field("p90", rounded(error.p90)).field("worst", rounded(error.worst));
   json.end_object();
 }
 
@@ -417,21 +445,21 @@ void write_gemm(JsonWriter& json, const GemmTable& table) {
   json.field("source", std::string_view(table.source));
   json.field("grade", name(table.floor));
   json.key("model").begin_object();
-  json.field("per_kernel_us", table.model.per_kernel.microseconds());
-  json.field("per_wave_us", table.model.per_wave.microseconds());
-  json.field("wave_softness", table.model.wave_softness);
-  json.field("memory_share", table.model.memory_share);
+  json.field("per_kernel_us", rounded(table.model.per_kernel.microseconds()));
+  json.field("per_wave_us", rounded(table.model.per_wave.microseconds()));
+  json.field("wave_softness", rounded(table.model.wave_softness));
+  json.field("memory_share", rounded(table.model.memory_share));
   json.key("tiles").begin_array();
   for (const GemmTile& tile : table.model.tiles) {
     json.begin_object(true);
     json.field("rows", tile.rows).field("columns", tile.columns);
-    json.field("efficiency", tile.efficiency).end_object();
+    json.field("efficiency", rounded(tile.efficiency)).end_object();
   }
   json.end_array().end_object();
-  json.field("sustained_factor", table.sustained_factor);
+  json.field("sustained_factor", rounded(table.sustained_factor));
   json.field("sustained_band", table.sustained_band);
-  json.field("input_gradient_factor", table.input_gradient_factor);
-  json.field("weight_gradient_factor", table.weight_gradient_factor);
+  json.field("input_gradient_factor", rounded(table.input_gradient_factor));
+  json.field("weight_gradient_factor", rounded(table.weight_gradient_factor));
   json.field("misaligned_factor", table.misaligned_factor);
   json.field("reach_log2", table.reach).field("power", table.power);
   write_error(json, "error_left_out", table.left_out);
@@ -453,18 +481,22 @@ void write_gemm(JsonWriter& json, const GemmTable& table) {
 void write_attention(JsonWriter& json, const AttentionRate& rate) {
   json.begin_object();
   json.field("kernel", name(rate.kernel));
+  if (!rate.implementation.empty()) {
+    json.field("implementation", std::string_view(rate.implementation));
+  }
   json.field("direction", rate.backward ? "backward" : "forward");
-  json.field("rate_tflop_per_s", rate.rate.per_second * 1e-12);
-  json.field("per_kernel_us", rate.per_kernel.microseconds());
-  json.field("half_sequence", rate.half_sequence);
-  json.field("half_sequence_full", rate.half_sequence_full);
-  json.field("tail_waves", rate.tail_waves);
-  json.field("causal_factor", rate.causal_factor);
+  json.field("rate_tflop_per_s", rounded(rate.rate.per_second * 1e-12));
+  json.field("per_kernel_us", rounded(rate.per_kernel.microseconds()));
+  json.field("half_sequence", rounded(rate.half_sequence));
+  json.field("half_sequence_full", rounded(rate.half_sequence_full));
+  json.field("tail_waves", rounded(rate.tail_waves));
+  json.field("causal_factor", rounded(rate.causal_factor));
   json.key("head_factor").begin_object(true);
-  for (const auto& [head, value] : rate.head_factor) json.field(std::to_string(head), value);
+  for (const auto& [head, value] : rate.head_factor)
+    json.field(std::to_string(head), rounded(value));
   json.end_object();
-  json.field("sustained_factor", rate.sustained_factor);
-  json.field("grade", name(rate.floor)).field("band", rate.band);
+  json.field("sustained_factor", rounded(rate.sustained_factor));
+  json.field("grade", name(rate.floor)).field("band", rounded(rate.band));
   write_error(json, "error_left_out", rate.left_out);
   json.field("source", std::string_view(rate.source));
   std::vector<std::int64_t> rows;
@@ -479,17 +511,29 @@ void write_attention(JsonWriter& json, const AttentionRate& rate) {
 
 void write_memory(JsonWriter& json, const MemoryModel& memory) {
   json.key("memory").begin_object();
-  json.field("efficiency", memory.efficiency);
-  json.field("per_kernel_us", memory.per_kernel.microseconds());
+  json.field("efficiency", rounded(memory.efficiency));
+  json.field("per_kernel_us", rounded(memory.per_kernel.microseconds()));
   json.field("band", memory.band).field("grade", name(memory.grade));
   json.field("source", std::string_view(memory.source));
   json.key("kernels").begin_array();
   for (const KernelRate& rate : memory.kernels) {
     json.begin_object(true);
     json.field("kind", name(rate.kind)).field("fused", rate.fused);
-    json.field("rate_gb_per_s", rate.rate.bytes_per_second * 1e-9);
-    json.field("band", rate.band).field("grade", name(rate.grade));
+    json.field("rate_gb_per_s", rounded(rate.rate.bytes_per_second * 1e-9));
+    json.field("band", rounded(rate.band)).field("grade", name(rate.grade));
     json.field("source", std::string_view(rate.source)).end_object();
+  }
+  json.end_array();
+  json.key("measured").begin_array();
+  for (const MeasuredKernel& kernel : memory.measured) {
+    json.begin_object(true);
+    json.field("operation", std::string_view(kernel.operation));
+    json.field("pass", std::string_view(kernel.pass));
+    json.field("type", std::string_view(kernel.type));
+    json.field("per_kernel_us", rounded(kernel.per_kernel.microseconds()));
+    json.field("ps_per_element", rounded(kernel.picoseconds_per_element));
+    write_error(json, "error_left_out", kernel.left_out);
+    json.field("source", std::string_view(kernel.source)).end_object();
   }
   json.end_array().end_object();
 }
@@ -533,6 +577,7 @@ const GemmTable* Profile::gemm_table(DataType type) const {
 
 const AttentionRate* Profile::attention_rate(AttentionKernel kernel, bool backward) const {
   for (const AttentionRate& rate : attention) {
+    if (!rate.implementation.empty()) continue;
     if (rate.kernel == kernel && rate.backward == backward) return &rate;
   }
   return nullptr;

@@ -95,6 +95,9 @@ struct AttentionPoint {
 };
 struct AttentionRate {
   AttentionKernel kernel = AttentionKernel::kFlash2;
+  // Empty: what training calls by the kernel's name. Else an inference library's, kept so that
+  // points can be checked; it prices nothing in a step.
+  std::string implementation;
   bool backward = false;
   FlopRate rate;
   Time per_kernel;
@@ -121,12 +124,26 @@ struct KernelRate {
   std::string source;
 };
 
+// A memory-bound kernel of some implementation as it was measured, in the source's own words:
+//   time = per_kernel + picoseconds_per_element x elements
+// The KernelRates follow from these; kept so that points can be checked against them.
+struct MeasuredKernel {
+  std::string operation;  // "rms_norm[huggingface]"
+  std::string pass;       // "forward", "backward", "full"
+  std::string type;       // "bf16", "bf16?" where the source leaves it open
+  Time per_kernel;
+  double picoseconds_per_element = 0;
+  FitError left_out;  // on left-out sizes
+  std::string source;
+};
+
 struct MemoryModel {
   double efficiency = 0.8;  // of the data-sheet bandwidth
   Time per_kernel;
   double band = 0.15;
   Grade grade = Grade::kFitted;
   std::vector<KernelRate> kernels;
+  std::vector<MeasuredKernel> measured;
   std::string source;
 };
 
