@@ -40,7 +40,8 @@ void HeadAndLoss::make_loss_buffers() {
   targets_ = builder_.activation("targets", DataType::kInt64, shape_.tokens, 1,
                                  Copies::kPerMicroBatch, Split::kNone, BufferCategory::kInput);
   builder_.program().buffers[static_cast<std::size_t>(targets_)].initial = InitialValue::kTargets;
-  total_ = builder_.activation("loss.total", DataType::kFp64, 1, 1, Copies::kScratch);
+  total_ = builder_.activation("loss.total", DataType::kFp64, 1, 1, Copies::kScratch, Split::kNone,
+                               BufferCategory::kCommunication);
 
   // The copy of the logits that the loss works on stays until the backward, which turns it into its
   // gradient; the others go at once.

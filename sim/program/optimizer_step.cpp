@@ -7,18 +7,17 @@ namespace headway {
 
 OptimizerStep::OptimizerStep(ProgramBuilder& builder, int rank,
                              const std::vector<std::vector<FiredTensor>>& chunks, ParameterId tied,
-                             bool owns_tied, int loss)
+                             bool owns_tied, int norm, int loss)
     : builder_(builder),
       shape_(builder.shape()),
       rank_name_("rank" + std::to_string(rank)),
       tied_(tied),
       owns_tied_(owns_tied),
+      norm_(norm),
       loss_(loss) {
   shared_ = shape_.dp > 1 && builder_.job().plan.dp_kind != DataParallelKind::kDdp;
   make_buckets(rank, chunks);
   make_groups(rank);
-  norm_ = builder_.activation("norm.total." + rank_name_, DataType::kFp64, 1, 1, Copies::kScratch,
-                              ProgramBuilder::Split::kNone, BufferCategory::kOptimizer);
   persistent_.push_back({norm_});
   if (loss_ >= 0) persistent_.push_back({loss_});
 }

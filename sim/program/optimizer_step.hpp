@@ -16,11 +16,11 @@ namespace headway {
 class OptimizerStep {
  public:
   // `chunks`: for each virtual stage of the rank, its tensors in firing order. `tied`: the word
-  // table where two stages hold it; its gradient counts in the norm only where `owns_tied`. `loss`:
-  // the sum of the losses on the last stage, else -1.
+  // table where two stages hold it; its gradient counts in the norm only where `owns_tied`. `norm`:
+  // the squared norm of the whole gradient. `loss`: the sum of the losses on the last stage, else -1.
   OptimizerStep(ProgramBuilder& builder, int rank,
                 const std::vector<std::vector<FiredTensor>>& chunks, ParameterId tied,
-                bool owns_tied, int loss);
+                bool owns_tied, int norm, int loss);
 
   // The buckets of a chunk, and the template that reduces one of them: once it is complete (the
   // port is released), or after all that the compute stream has been given.
@@ -82,7 +82,7 @@ class OptimizerStep {
   std::string rank_name_;
   ParameterId tied_ = kNoParameter;
   bool owns_tied_ = true;
-  int loss_ = -1;
+  int norm_ = -1, loss_ = -1;
   bool shared_ = false;  // the optimizer works on shares over dp
   std::vector<Bucket> buckets_;
   std::vector<BucketShard> shards_;
@@ -90,7 +90,6 @@ class OptimizerStep {
   std::vector<Group> groups_;
   std::vector<std::vector<PortRef>> gathered_;
   std::vector<BufferRef> persistent_;
-  int norm_ = -1;
 };
 
 }  // namespace headway

@@ -40,7 +40,9 @@ class TrainingStep {
         layer_(builder_),
         embedding_(builder_, layer_),
         head_(builder_, layer_, embedding_),
-        messages_(builder_, layer_) {}
+        messages_(builder_, layer_),
+        norm_(builder_.activation("norm.total", DataType::kFp64, 1, 1, Copies::kScratch,
+                                  ProgramBuilder::Split::kNone, BufferCategory::kCommunication)) {}
 
   Program run() {
     describe();
@@ -269,7 +271,7 @@ class TrainingStep {
     if (tied_apart() && own.front()->first && own.back()->last) drop_second_copy(chunks);
     const bool has_loss = own.back()->last;
     OptimizerStep optimizer(builder_, rank, chunks, tied_apart() ? embedding_.word() : kNoParameter,
-                            own.front()->first, has_loss ? head_.total() : -1);
+                            own.front()->first, norm_, has_loss ? head_.total() : -1);
     make_persistent(kind, chunks, optimizer);
 
     std::vector<StagePasses> passes(stages_.size());
@@ -411,6 +413,7 @@ class TrainingStep {
   Embedding embedding_;
   HeadAndLoss head_;
   PipelineMessages messages_;
+  int norm_ = -1;
   std::vector<Stage> stages_;
   std::vector<int> rank_of_;
   std::vector<std::vector<Action>> actions_;
