@@ -1,0 +1,182 @@
+#include "kernels/execute/rank_memory.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+
+#include "kernels/cpu/counter_random.hpp"
+#include "kernels/execute/byte_text.hpp"
+#include "kernels/execute/global_tensors.hpp"
+
+namespace headway {
+
+std::int64_t first_token(const Program& program, int rank, int micro_batch, std::int64_t step) {
+  const std::int64_t ranks = program.grid.axis_size(program.data_axis);
+  const std::int64_t coordinate = program.grid.coordinate(rank, program.data_axis);
+  const std::int64_t global =
+      (step * program.micro_batches + std::max(micro_batch, 0)) * ranks + coordinate;
+  return global * program.sequences_per_micro_batch * program.sequence_length;
+}
+
+RankMemory::RankMemory(const ExecutionPlan& plan, int rank, std::uint64_t seed, Bytes limit)
+    : plan_(plan),
+      rank_plan_(plan.ranks[static_cast<std::size_t>(rank)]),
+      rank_(rank),
+      seed_(seed),
+      limit_(limit),
+      blocks_(rank_plan_.allocations.size()) {
+  // Mirrors copy what others begin with, so they come last.
+  for (const bool mirrors : {false, true}) {
+    for (std::size_t a = 0; a < rank_plan_.allocations.size(); ++a) {
+      const int allocation = static_cast<int>(a);
+      if (!rank_plan_.allocations[a].persistent) break;
+      if ((family(allocation).initial == InitialValue::kMirror) == mirrors) make(allocation);
+    }
+  }
+}
+
+const BufferFamily& RankMemory::family(int allocation) const {
+  const auto& planned = rank_plan_.allocations[static_cast<std::size_t>(allocation)];
+  return plan_.program->buffers[static_cast<std::size_t>(planned.buffer.family)];
+}
+
+void RankMemory::begin_step(std::int64_t step) {
+  step_ = step;
+  for (std::size_t a = 0; a < blocks_.size(); ++a) {
+    const Allocation& planned = rank_plan_.allocations[a];
+    if (planned.persistent) continue;
+    assert(blocks_[a].held == nullptr);
+    blocks_[a].uses_left = planned.uses;
+  }
+}
+
+Operand RankMemory::use(int allocation) {
+  if (!is_there(allocation)) make(allocation);
+  return operand(allocation);
+}
+
+void RankMemory::ended(int allocation) {
+  const auto a = static_cast<std::size_t>(allocation);
+  if (rank_plan_.allocations[a].persistent) return;
+  if (--blocks_[a].uses_left > 0) return;
+  blocks_[a].held.reset();
+  in_use_ -= family(allocation).size();
+}
+
+Operand RankMemory::operand(int allocation) const {
+  const BufferFamily& of = family(allocation);
+  return {of.type, of.rows, of.columns, blocks_[static_cast<std::size_t>(allocation)].held.get()};
+}
+
+std::vector<double> RankMemory::values(int allocation) const {
+  std::vector<double> out(static_cast<std::size_t>(family(allocation).elements()));
+  load(operand(allocation), 0, family(allocation).elements(), out.data());
+  return out;
+}
+
+void RankMemory::make(int allocation) {
+  const BufferFamily& of = family(allocation);
+  if (limit_.count > 0 && in_use_ + of.size() > limit_) {
+    throw AllocationRefused("no memory for " + of.name + ": " + std::to_string(of.size().count) +
+                            " bytes more than the " + std::to_string(in_use_.count) +
+                            " in use exceed the limit of " + std::to_string(limit_.count));
+  }
+  const std::size_t bytes = static_cast<std::size_t>(of.elements()) * held_size(of.type);
+  blocks_[static_cast<std::size_t>(allocation)].held =
+      std::make_unique<std::uint64_t[]>((bytes + 7) / 8);
+  in_use_ += of.size();
+  peak_ = std::max(peak_, in_use_);
+  fill(allocation);
+}
+
+void RankMemory::fill(int allocation) {
+  const BufferFamily& of = family(allocation);
+  const auto fill_with = [&](double value) {
+    const std::vector<double> values(static_cast<std::size_t>(of.elements()), value);
+    store(operand(allocation), 0, of.elements(), values.data());
+  };
+  switch (of.initial) {
+    case InitialValue::kUndefined:
+      // Whoever reads what nobody wrote shall be seen.
+      if (of.type != DataType::kBool && of.type != DataType::kInt64 &&
+          of.type != DataType::kInt32) {
+        fill_with(std::numeric_limits<double>::quiet_NaN());
+      }
+      return;
+    case InitialValue::kZero:
+      return fill_with(0);
+    case InitialValue::kOne:
+      return fill_with(1);
+    case InitialValue::kNormal:
+      return fill_normal(allocation);
+    case InitialValue::kMirror:
+      return fill_mirrors(allocation);
+    case InitialValue::kTokens:
+      return fill_text(allocation, 0);
+    case InitialValue::kTargets:
+      return fill_text(allocation, 1);
+  }
+}
+
+void RankMemory::fill_normal(int allocation) {
+  const Allocation& planned = rank_plan_.allocations[static_cast<std::size_t>(allocation)];
+  const double scale = family(allocation).initial_scale;
+  std::vector<double> values(static_cast<std::size_t>(family(allocation).elements()));
+  for (const Fragment& fragment : fragments(*plan_.program, rank_, planned.buffer)) {
+    const CounterRandom random(seed_, fragment.tensor);
+    for (std::int64_t i = 0; i < fragment.count; ++i) {
+      values[static_cast<std::size_t>(fragment.local + i)] =
+          scale * random.normal(static_cast<std::uint64_t>(fragment.global + i));
+    }
+  }
+  store(operand(allocation), 0, family(allocation).elements(), values.data());
+}
+
+void RankMemory::fill_mirrors(int allocation) {
+  const BufferFamily& of = family(allocation);
+  std::vector<double> whole;
+  for (const BufferRef& mirror : of.mirrors) {
+    const BufferInstance mirrored = instance_of(*plan_.program, mirror, 0, -1);
+    const auto found = std::find_if(
+        rank_plan_.allocations.begin(), rank_plan_.allocations.end(),
+        [&](const Allocation& other) { return other.persistent && other.buffer == mirrored; });
+    if (found == rank_plan_.allocations.end()) {
+      throw std::invalid_argument(of.name + " mirrors a buffer that this rank does not hold");
+    }
+    const std::vector<double> part =
+        values(static_cast<int>(found - rank_plan_.allocations.begin()));
+    whole.insert(whole.end(), part.begin(), part.end());
+  }
+  std::int64_t first = 0;
+  if (of.row_group >= 0) {
+    const GroupFamily& group = plan_.program->groups[static_cast<std::size_t>(of.row_group)];
+    first = plan_.program->grid.index_in_group(group, rank_) * of.elements();
+  }
+  whole.resize(std::max(whole.size(), static_cast<std::size_t>(first + of.elements())));
+  store(operand(allocation), 0, of.elements(), whole.data() + first);
+}
+
+void RankMemory::fill_text(int allocation, std::int64_t shift) {
+  const BufferFamily& of = family(allocation);
+  const Program& program = *plan_.program;
+  const Allocation& planned = rank_plan_.allocations[static_cast<std::size_t>(allocation)];
+  std::int64_t first = first_token(program, rank_, planned.buffer.micro_batch, step_);
+  if (of.row_group >= 0) {
+    const GroupFamily& group = program.groups[static_cast<std::size_t>(of.row_group)];
+    first += program.grid.index_in_group(group, rank_) * of.rows;
+  }
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(of.elements())), text;
+  std::int64_t of_sample = -1;
+  for (std::int64_t i = 0; i < of.elements(); ++i) {
+    const std::int64_t sample = (first + i) / program.sequence_length;
+    if (sample != of_sample) {
+      text = sample_tokens(seed_, sample, program.sequence_length, program.vocab_size);
+      of_sample = sample;
+    }
+    tokens[static_cast<std::size_t>(i)] =
+        text[static_cast<std::size_t>((first + i) % program.sequence_length + shift)];
+  }
+  store(operand(allocation), 0, of.elements(), tokens.data());
+}
+
+}  // namespace headway

@@ -1,0 +1,71 @@
+// The memory of one executed rank: its allocations made and freed as their lifetimes say, with
+// their initial values. Sizes are counted as the Program declares them, whatever a CPU holds them
+// in.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/operand.hpp"
+#include "kernels/execute/execution_plan.hpp"
+#include "sim/core/units.hpp"
+
+namespace headway {
+
+// The machine has less memory than the rank asks for.
+class AllocationRefused : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class RankMemory {
+ public:
+  // `plan` outlives the memory. A limit of 0 bytes is none. Throws AllocationRefused where the
+  // persistent buffers exceed it.
+  RankMemory(const ExecutionPlan& plan, int rank, std::uint64_t seed, Bytes limit);
+
+  // Forgets what the step before left; the persistent buffers stay.
+  void begin_step(std::int64_t step);
+
+  // The operand of an allocation that an operation is about to use; made where it is not there yet.
+  Operand use(int allocation);
+  // One of its uses has ended; the last one frees it.
+  void ended(int allocation);
+
+  // The operand of an allocation that is there.
+  Operand operand(int allocation) const;
+  bool is_there(int allocation) const {
+    return blocks_[static_cast<std::size_t>(allocation)].held != nullptr;
+  }
+  std::vector<double> values(int allocation) const;
+  Bytes peak() const { return peak_; }
+
+ private:
+  struct Block {
+    std::unique_ptr<std::uint64_t[]> held;
+    int uses_left = 0;
+  };
+
+  const BufferFamily& family(int allocation) const;
+  void make(int allocation);
+  void fill(int allocation);
+  void fill_normal(int allocation);
+  void fill_mirrors(int allocation);
+  void fill_text(int allocation, std::int64_t shift);
+
+  const ExecutionPlan& plan_;
+  const RankPlan& rank_plan_;
+  int rank_;
+  std::uint64_t seed_;
+  Bytes limit_, in_use_, peak_;
+  std::int64_t step_ = 0;
+  std::vector<Block> blocks_;
+};
+
+// Global index, over all steps, of the first token of a micro-batch of the rank.
+std::int64_t first_token(const Program& program, int rank, int micro_batch, std::int64_t step);
+
+}  // namespace headway

@@ -1,0 +1,137 @@
+#include "kernels/execute/reference_check.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+namespace headway {
+namespace {
+
+// Tensors whose norm is below this share of the whole gradient's are judged by that instead.
+constexpr double kNegligible = 1e-6;
+
+std::string scientific(double value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
+}
+
+struct Worst {
+  double error = 0;
+  std::string tensor;
+};
+
+class Comparison {
+ public:
+  Comparison(double limit, std::vector<std::string>& problems)
+      : limit_(limit), problems_(problems) {}
+
+  Worst compare(const GlobalTensors& ours, const GlobalTensors& reference,
+                const std::string& what) {
+    Worst worst;
+    const double floor = kNegligible * reference.norm();
+    for (const auto& [name, expected] : reference.tensors()) {
+      const auto found = ours.tensors().find(name);
+      if (found == ours.tensors().end()) {
+        problems_.push_back(what + " of " + name + " is on no rank");
+        continue;
+      }
+      const double error = error_of(found->second, expected, floor, what + " of " + name);
+      if (!(error <= worst.error)) worst = {error, name};
+    }
+    for (const auto& [name, tensor] : ours.tensors()) {
+      if (!reference.tensors().contains(name)) {
+        problems_.push_back(what + " of " + name + " is not in the reference");
+      }
+    }
+    return worst;
+  }
+
+ private:
+  double error_of(const GlobalTensor& ours, const GlobalTensor& expected, double floor,
+                  const std::string& what) {
+    if (ours.rows != expected.rows || ours.columns != expected.columns) {
+      problems_.push_back(what + " has another shape than in the reference");
+      return 0;
+    }
+    if (std::find(ours.known.begin(), ours.known.end(), false) != ours.known.end()) {
+      problems_.push_back(what + " is not complete: some elements are on no rank");
+    }
+    double difference = 0, norm = 0;
+    for (std::size_t i = 0; i < expected.values.size(); ++i) {
+      const double d = ours.values[i] - expected.values[i];
+      difference += d * d;
+      norm += expected.values[i] * expected.values[i];
+    }
+    const double scale = std::max({std::sqrt(norm), floor, 1e-300});
+    const double error = std::sqrt(difference) / scale;
+    if (!(error <= limit_)) {
+      problems_.push_back(what + " differs by " + scientific(error) + " of its norm; limit " +
+                          scientific(limit_));
+    }
+    if (!(ours.disagreement <= limit_ * scale)) {
+      problems_.push_back(what + " differs between ranks by " + scientific(ours.disagreement));
+    }
+    return error;
+  }
+
+  double limit_;
+  std::vector<std::string>& problems_;
+};
+
+}  // namespace
+
+double check_limit(DataType type) {
+  switch (type) {
+    case DataType::kFp64:
+      return 1e-9;
+    case DataType::kFp32:
+    case DataType::kTf32:
+      return 1e-5;
+    default:
+      return 2e-2;
+  }
+}
+
+DataType parameter_type(const Program& program) {
+  for (const BufferFamily& family : program.buffers) {
+    if (family.category == BufferCategory::kParameter) return family.type;
+  }
+  return DataType::kFp64;
+}
+
+CheckReport check_against(const ExecutionResult& executed, const ExecutionResult& reference,
+                          DataType type) {
+  CheckReport report;
+  report.precision = name(type);
+  report.limit = check_limit(type);
+  report.steps = static_cast<int>(executed.steps.size());
+  Comparison comparison(report.limit, report.problems);
+  for (std::size_t s = 0; s < executed.steps.size(); ++s) {
+    const std::string step = "step " + std::to_string(s) + ": ";
+    const double expected = reference.steps[s].loss;
+    const double error =
+        std::fabs(executed.steps[s].loss - expected) / std::max(std::fabs(expected), 1e-300);
+    if (!(error <= report.loss_error)) report.loss_error = error;
+    if (!(error <= report.limit)) {
+      report.problems.push_back(step + "loss " + scientific(executed.steps[s].loss) +
+                                ", reference " + scientific(expected));
+    }
+    const Worst worst = comparison.compare(executed.steps[s].gradients,
+                                           reference.steps[s].gradients, step + "gradient");
+    if (!(worst.error <= report.gradient_error)) {
+      report.gradient_error = worst.error;
+      report.gradient_tensor = worst.tensor;
+    }
+    if (executed.steps[s].gradients.tensors().empty()) {
+      report.problems.push_back(step + "no gradient reached an optimizer");
+    }
+  }
+  const Worst worst = comparison.compare(executed.parameters, reference.parameters, "parameter");
+  report.parameter_error = worst.error;
+  report.parameter_tensor = worst.tensor;
+  report.passed = report.problems.empty();
+  return report;
+}
+
+}  // namespace headway

@@ -1,0 +1,36 @@
+// Whether an execution computed what one rank alone computes: losses, every gradient, every updated
+// parameter, put together from all ranks' shards and compared by name. Limits are relative to the
+// tensor's norm, and to a millionth of the whole gradient's for tensors that hardly matter.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/execute/executor.hpp"
+
+namespace headway {
+
+struct CheckReport {
+  bool passed = false;
+  std::string precision;  // "fp64": what the limit is for
+  double limit = 0;
+  int steps = 0;
+  double loss_error = 0;        // the largest relative difference of a step's loss
+  double gradient_error = 0;    // the worst tensor's error
+  std::string gradient_tensor;  // and which it is, with its step: "layers.0.mlp.up_weight"
+  double parameter_error = 0;   // likewise of the parameters after the last step
+  std::string parameter_tensor;
+  std::vector<std::string> problems;  // what did not hold, in words
+};
+
+// The limit for a Program that stores its parameters in `type`: 1e-9, 1e-5, 2e-2 for fp64, fp32 and
+// 16-bit types.
+double check_limit(DataType type);
+// The type of a Program's parameters.
+DataType parameter_type(const Program& program);
+
+// REQUIRES: both finished, with equally many steps.
+CheckReport check_against(const ExecutionResult& executed, const ExecutionResult& reference,
+                          DataType type);
+
+}  // namespace headway

@@ -1,0 +1,51 @@
+#include "tests/kernels/execute/executed_plans.hpp"
+
+namespace headway {
+
+Job small_job(const std::string& model, int gpus, const std::string& other_keys) {
+  const std::string text = R"({"model": )" + model +
+                           R"(, "cluster": {"topology": "host-cpu", "gpus": )" +
+                           std::to_string(gpus) + "}, " + other_keys + "}";
+  Problems problems;
+  const JobReading reading = read_job(JsonNode::parse_text(text, "executed plan"), {}, problems);
+  for (const NotYetBuilt& rule : reading.not_built) {
+    problems.add("executed plan", rule.pointer, rule.rule + " is not built yet");
+  }
+  problems.throw_if_any();
+  return *reading.job;
+}
+
+std::vector<ExecutedPlan> executed_plans() {
+  Problems problems;
+  ObjectReader table(JsonNode::parse_file(HEADWAY_SOURCE_DIR "/tests/executed_plans.json"),
+                     problems);
+  table.require_string("about");
+  const auto models = table.object("models");
+  const auto rows = table.array("plans");
+  table.finish();
+  problems.throw_if_any();
+  std::vector<ExecutedPlan> plans;
+  for (const JsonNode& row : rows->elements()) {
+    ObjectReader reader(row, problems);
+    const std::string name = reader.require_string("name");
+    const bool every_run = reader.boolean("every_run").value_or(false);
+    const auto steps = static_cast<int>(reader.integer("steps", {.min = 1}).value_or(1));
+    const auto gpus = static_cast<int>(reader.require_integer("gpus", {.min = 1}));
+    const std::string model = reader.require_string("model");
+    const std::string precision = reader.string("precision").value_or("fp64");
+    const std::int64_t sequence = reader.integer("sequence_length").value_or(16);
+    const std::int64_t batch = reader.require_integer("global_batch");
+    const auto software = reader.object("software");
+    const auto degrees = reader.object("plan");
+    reader.finish();
+    problems.throw_if_any();
+    std::string keys = R"("precision": ")" + precision + R"(", "sequence_length": )" +
+                       std::to_string(sequence) + R"(, "global_batch": )" + std::to_string(batch);
+    if (software) keys += R"(, "software": )" + software->text();
+    if (degrees) keys += R"(, "plan": )" + degrees->text();
+    plans.push_back({name, every_run, steps, small_job(models->find(model)->text(), gpus, keys)});
+  }
+  return plans;
+}
+
+}  // namespace headway

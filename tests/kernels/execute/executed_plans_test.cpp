@@ -1,0 +1,59 @@
+#include "tests/kernels/execute/executed_plans.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "kernels/execute/reference_check.hpp"
+#include "sim/program/training_step.hpp"
+
+namespace headway {
+namespace {
+
+// Set where all rows are to be run, not only those of every run.
+bool nightly() { return std::getenv("HEADWAY_NIGHTLY") != nullptr; }
+
+// AdamW's first step divides a gradient by itself; this epsilon keeps that well conditioned.
+constexpr double kAdamEpsilon = 1e-4;
+
+class ExecutedPlans : public testing::TestWithParam<ExecutedPlan> {};
+
+TEST_P(ExecutedPlans, GivesTheLossAndGradientsOfOneRank) {
+  const ExecutedPlan& plan = GetParam();
+  if (!plan.every_run && !nightly()) GTEST_SKIP() << "nightly: set HEADWAY_NIGHTLY";
+  const Program program = lower(plan.job);
+  ASSERT_NO_THROW(check(program, plan.name));
+  const Program reference_program = lower(reference_job(plan.job));
+  ExecuteOptions options;
+  options.steps = plan.steps;
+  options.optimizer.epsilon = kAdamEpsilon;
+  const ExecutionResult reference = execute(reference_program, options);
+  ASSERT_EQ(reference.outcome, Outcome::kFinished) << testing::PrintToString(reference.messages);
+  for (const Preference preference : {Preference::kFirstIssued, Preference::kLastIssued}) {
+    options.preference = preference;
+    const ExecutionResult executed = execute(program, options);
+    ASSERT_EQ(executed.outcome, Outcome::kFinished)
+        << testing::PrintToString(executed.messages) << testing::PrintToString(executed.deadlock);
+    const CheckReport report = check_against(executed, reference, parameter_type(program));
+    EXPECT_THAT(report.problems, testing::IsEmpty());
+    EXPECT_THAT(order_violations(ExecutionPlan(program), executed.times), testing::IsEmpty());
+    RecordProperty("gradient_error", std::to_string(report.gradient_error));
+    if (std::getenv("HEADWAY_VERBOSE") != nullptr) {
+      std::cerr << plan.name << ": loss " << executed.steps.front().loss << " error "
+                << report.loss_error << ", gradients " << report.gradient_error << " ("
+                << report.gradient_tensor << "), parameters " << report.parameter_error << '\n';
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, ExecutedPlans, testing::ValuesIn(executed_plans()),
+                         [](const testing::TestParamInfo<ExecutedPlan>& row) {
+                           std::string name;
+                           for (const char c : row.param.name) {
+                             name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+                           }
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace headway
