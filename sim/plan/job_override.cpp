@@ -10,18 +10,25 @@ namespace headway {
 namespace {
 
 // A document as a tree that can be changed: an object's members in order, or a value as JSON text.
+struct Member;
 struct Tree {
   bool object = false;
   std::string value;
-  std::vector<std::pair<std::string, Tree>> members;
+  std::vector<Member> members;
 
-  Tree* find(const std::string& key) {
-    for (auto& [name, member] : members) {
-      if (name == key) return &member;
-    }
-    return nullptr;
-  }
+  Tree* find(const std::string& key);
 };
+struct Member {
+  std::string key;
+  Tree value;
+};
+
+Tree* Tree::find(const std::string& key) {
+  for (Member& member : members) {
+    if (member.key == key) return &member.value;
+  }
+  return nullptr;
+}
 
 Tree tree_of(const JsonNode& node) {
   Tree tree;
@@ -31,7 +38,7 @@ Tree tree_of(const JsonNode& node) {
     return tree;
   }
   for (const std::string& key : node.keys())
-    tree.members.emplace_back(key, tree_of(*node.find(key)));
+    tree.members.push_back({key, tree_of(*node.find(key))});
   return tree;
 }
 
@@ -95,6 +102,7 @@ JsonNode with_overrides(const JsonNode& job, const std::vector<JobOverride>& ove
     const std::vector<std::string> path = path_of(change.key);
     Tree* place = &root;
     for (std::size_t i = 0; i < path.size() && place != nullptr; ++i) {
+      if (place->value == "null") *place = Tree{true, "", {}};  // null counts as absent
       if (!place->object) {
         problems.add(change.option, "",
                      "\"" + change.key + "\" leads into " + place->value + ", which is no object");
@@ -103,8 +111,8 @@ JsonNode with_overrides(const JsonNode& job, const std::vector<JobOverride>& ove
       }
       Tree* next = place->find(path[i]);
       if (next == nullptr) {
-        place->members.emplace_back(path[i], Tree{true, "", {}});
-        next = &place->members.back().second;
+        place->members.push_back({path[i], Tree{true, "", {}}});
+        next = &place->members.back().value;
       }
       place = next;
     }
@@ -128,7 +136,7 @@ Problem at_origin(const Problem& problem, const JsonNode& job,
 JsonNode with_defaults(const JsonNode& node, const JsonNode& defaults) {
   Tree tree = tree_of(node);
   for (const std::string& key : defaults.keys()) {
-    if (tree.find(key) == nullptr) tree.members.emplace_back(key, tree_of(*defaults.find(key)));
+    if (tree.find(key) == nullptr) tree.members.push_back({key, tree_of(*defaults.find(key))});
   }
   return document(tree, node.file());
 }

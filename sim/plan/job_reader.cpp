@@ -87,6 +87,7 @@ class JobReader {
   void choose(JobSection& section, std::string_view key,
               const std::vector<std::pair<std::string, Field>>& words, Field& field) {
     std::vector<std::string> names;
+    names.reserve(words.size());
     for (const auto& [word, value] : words) names.push_back(word);
     const auto chosen = section.choice(key, names, "");
     if (!section.given(key)) origins_["software." + std::string(key)] = Origin::kFramework;

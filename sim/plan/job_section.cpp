@@ -130,6 +130,7 @@ std::optional<std::vector<std::string>> JobSection::optional_words(
   auto words = reader->strings(key);
   if (!words) return std::nullopt;
   std::vector<std::string> quoted;
+  quoted.reserve(allowed.size());
   for (const std::string& word : allowed) quoted.push_back('"' + word + '"');
   bool right = true;
   for (std::size_t i = 0; i < words->size(); ++i) {

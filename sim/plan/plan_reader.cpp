@@ -10,14 +10,14 @@ namespace {
 using Words = std::vector<std::string>;
 
 // Every schedule that a job may name; those without a leaf in program/pipeline are not built yet.
-const Words kSchedules = {"1f1b",     "gpipe",      "interleaved", "looped-bfs", "pipedream",
-                          "zb-h1",    "zb-h2",      "zb-v",        "v-half",     "v-min",
-                          "dualpipe", "dualpipe-v", "chimera"};
-const Words kDataParallelKinds = {
-    "ddp", "horovod", "zero1", "distributed_optimizer", "zero2", "zero3", "fsdp", "hsdp", "zero++"};
-const Words kModules = {"core_attn", "core_attention", "layernorm", "mla_up_proj",
-                        "mlp",       "moe_act",        "moe",       "shared_experts"};
-const Words kAxes = {"tp", "cp", "ep", "dp", "pp"};
+const Words schedule_words = {"1f1b",     "gpipe",      "interleaved", "looped-bfs", "pipedream",
+                              "zb-h1",    "zb-h2",      "zb-v",        "v-half",     "v-min",
+                              "dualpipe", "dualpipe-v", "chimera"};
+const Words dp_kind_words = {"ddp",  "horovod", "zero1", "distributed_optimizer", "zero2", "zero3",
+                             "fsdp", "hsdp",    "zero++"};
+const Words module_words = {"core_attn", "core_attention", "layernorm", "mla_up_proj",
+                            "mlp",       "moe_act",        "moe",       "shared_experts"};
+const Words axis_names = {"tp", "cp", "ep", "dp", "pp"};
 
 // A path rather than a word.
 bool is_path(const std::string& text) {
@@ -87,14 +87,14 @@ class PlanReader {
 
   void read_schedule() {
     const auto word = section_.string("schedule", "1f1b");
-    const bool known =
-        word && std::find(kSchedules.begin(), kSchedules.end(), *word) != kSchedules.end();
+    const bool known = word && std::find(schedule_words.begin(), schedule_words.end(), *word) !=
+                                   schedule_words.end();
     if (word && is_path(*word)) {
       refuse("schedule", "a schedule from a file");
     } else if (word && !known) {
-      std::string message = "\"" + *word + "\" is not allowed; expected " + any_of(kSchedules) +
+      std::string message = "\"" + *word + "\" is not allowed; expected " + any_of(schedule_words) +
                             ", or a path to a schedule CSV";
-      const std::string near = nearest(*word, kSchedules);
+      const std::string near = nearest(*word, schedule_words);
       if (!near.empty()) message += "; did you mean \"" + near + "\"?";
       section_.problem("schedule", std::move(message));
     } else if (word) {
@@ -114,7 +114,7 @@ class PlanReader {
 
   void read_data_parallelism() {
     ParallelPlan& plan = reading_.plan;
-    const auto kind = section_.choice("dp_kind", kDataParallelKinds, "ddp");
+    const auto kind = section_.choice("dp_kind", dp_kind_words, "ddp");
     reading_.dp_kind = kind.value_or("");
     if (kind == "ddp")
       plan.dp_kind = DataParallelKind::kDdp;
@@ -175,8 +175,8 @@ class PlanReader {
                                            : Recompute::kNone;
     plan.recompute_layers =
         section_.optional_integer("recompute_layers", {.min = 0, .max = kLargestCount}).value_or(0);
-    const auto modules = section_.optional_words("recompute_modules", kModules);
-    const auto keep = section_.optional_words("recompute_keep", kModules);
+    const auto modules = section_.optional_words("recompute_modules", module_words);
+    const auto keep = section_.optional_words("recompute_keep", module_words);
     if (keep && !keep->empty() && plan.recompute == Recompute::kFull) {
       refuse("recompute_keep", "recompute_keep");
     }
@@ -246,7 +246,7 @@ class PlanReader {
       const std::string axis = text->substr(at, dash - at);
       at = dash + 1;
       const bool twice = std::find(axes.begin(), axes.end(), axis) != axes.end();
-      if (twice || std::find(kAxes.begin(), kAxes.end(), axis) == kAxes.end()) {
+      if (twice || std::find(axis_names.begin(), axis_names.end(), axis) == axis_names.end()) {
         section_.problem(
             "order",
             "\"" + *text +
@@ -256,7 +256,7 @@ class PlanReader {
       }
       axes.push_back(axis);
     }
-    for (const std::string& axis : kAxes) {
+    for (const std::string& axis : axis_names) {
       if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
     }
     reading_.plan.order.clear();

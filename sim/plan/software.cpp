@@ -44,6 +44,7 @@ class SourcedValues {
             const std::vector<std::pair<std::string, Field>>& table) {
     take(key, field, [&](ObjectReader& leaf) -> std::optional<Field> {
       std::vector<std::string> words;
+      words.reserve(table.size());
       for (const auto& [name, value] : table) words.push_back(name);
       const auto chosen = leaf.choice("value", words);
       for (const auto& [name, value] : table) {
@@ -184,26 +185,26 @@ Preset read_preset(const std::string& name, int depth) {
 
 // All presets, read once: validating a thousand runs asks a thousand times.
 const std::map<std::string, Preset>& presets() {
-  static const std::map<std::string, Preset> kPresets = [] {
+  static const std::map<std::string, Preset> all_presets = [] {
     std::map<std::string, Preset> all;
     for (const std::string_view name : shipped_names(kFolder)) {
       all.emplace(name, read_preset(std::string(name), 0));
     }
     return all;
   }();
-  return kPresets;
+  return all_presets;
 }
 
 }  // namespace
 
 const std::vector<std::pair<std::string, AttentionKernel>>& attention_words() {
-  static const std::vector<std::pair<std::string, AttentionKernel>> kWords = {
+  static const std::vector<std::pair<std::string, AttentionKernel>> words = {
       {"unfused", AttentionKernel::kUnfused},
       {"flash1", AttentionKernel::kFlash1},
       {"flash2", AttentionKernel::kFlash2},
       {"flash3", AttentionKernel::kFlash3},
       {"cudnn", AttentionKernel::kCudnn}};
-  return kWords;
+  return words;
 }
 
 std::optional<Software> framework_preset(const std::string& name) {

@@ -90,12 +90,12 @@ std::vector<Action> parse_actions(std::string_view text) {
 }
 
 const std::vector<Schedule>& schedules() {
-  static const std::vector<Schedule> kTable = {
+  static const std::vector<Schedule> table = {
       pipeline::one_f_one_b(), pipeline::gpipe(),    pipeline::interleaved(),
       pipeline::looped_bfs(),  pipeline::zb_h1(),    pipeline::zb_h2(),
       pipeline::zb_v(),        pipeline::dualpipe(), pipeline::dualpipe_v(),
   };
-  return kTable;
+  return table;
 }
 
 const Schedule* find_schedule(std::string_view name) {

@@ -22,6 +22,12 @@ TEST(WithOverrides, ReplacesAddsAndNests) {
       R"({"a":[1,2],"plan":{"tp":4,"schedule":"1f1b"},"cluster":{"links":{"nic":{"latency":"5 us"}}},"b":true})");
 }
 
+TEST(WithOverrides, TakesNullForAbsent) {
+  Problems problems;
+  EXPECT_EQ(with_overrides(node(R"({"plan": null})"), {{"plan.tp", "4", "--tp"}}, problems).text(),
+            R"({"plan":{"tp":4}})");
+}
+
 // Quotes, braces that do not close, and what looks like a number but is none are words.
 TEST(WithOverrides, TakesWhatIsNotJsonForAWord) {
   Problems problems;
