@@ -7,6 +7,13 @@ namespace {
 
 constexpr int kCauseBits = 8;  // of Step::origin
 
+// StreamSteps before the steps have found their final place.
+struct Range {
+  int row;
+  std::size_t begin, end;
+  int slots;
+};
+
 // Compiles one template in one variant, appending to the graph.
 class TemplateCompiler {
  public:
@@ -14,23 +21,19 @@ class TemplateCompiler {
                    bool moves_with_clock, bool fuse)
       : graph_(graph), out_(out), tasks_(source.tasks), moving_(moves_with_clock), fuse_(fuse) {}
 
-  void compile_into(int variant) {
+  void compile_into(int variant, std::vector<Range>& ranges) {
     resolve_waits();
     assign_slots();
-    const int streams = graph_.streams_per_device;
-    for (int stream = 0; stream <= streams; ++stream) {
-      StepRange range;
-      range.begin = static_cast<int>(out_.steps.size());
-      if (stream < streams) {
+    for (int stream = 0; stream <= graph_.streams_per_device; ++stream) {
+      const std::size_t begin = out_.steps.size();
+      if (stream < graph_.streams_per_device) {
         compile_stream(stream);
       } else if (out_.has_host) {
         compile_host();
       }
-      range.end = static_cast<int>(out_.steps.size());
-      find_simple_steps(range.begin);
-      out_.ranges[static_cast<std::size_t>(variant * (streams + 1) + stream)] = range;
+      find_simple_steps(begin);
+      ranges.push_back({stream * out_.variants + variant, begin, out_.steps.size(), slots_});
     }
-    out_.slots[static_cast<std::size_t>(variant)] = slots_;
   }
 
  private:
@@ -96,8 +99,8 @@ class TemplateCompiler {
   }
 
   // Marks the steps that the player's short way can take.
-  void find_simple_steps(int first) {
-    for (std::size_t s = static_cast<std::size_t>(first); s < out_.steps.size(); ++s) {
+  void find_simple_steps(std::size_t first) {
+    for (std::size_t s = first; s < out_.steps.size(); ++s) {
       Step& step = out_.steps[s];
       step.simple = !moving_ && step.kind == StepKind::kWork && step.base_slot == kNone &&
                     step.store_slot == kNone && step.waits_begin == step.waits_end &&
@@ -238,17 +241,20 @@ class TemplateCompiler {
 std::vector<char> survey_instances(const TaskGraph& graph, CompiledGraph& out) {
   std::vector<char> used(2 * graph.templates.size());
   out.device_begin.assign(static_cast<std::size_t>(graph.devices) + 1, 0);
-  int previous = 0;
-  for (const Instance& instance : graph.instances) {
-    used[static_cast<std::size_t>(variant_of(instance))] = 1;
-    out.has_moving |= instance.moves_with_clock;
-    out.grouped_by_device &= instance.device >= previous;
-    previous = instance.device;
-    ++out.device_begin[static_cast<std::size_t>(instance.device) + 1];
+  for (std::size_t i = 0; i < graph.instances.size();) {
+    // Usually a device's instances stand together.
+    const int device = graph.instances[i].device;
+    out.grouped_by_device &= i == 0 || device > graph.instances[i - 1].device;
+    const std::size_t first = i;
+    for (; i < graph.instances.size() && graph.instances[i].device == device; ++i) {
+      used[static_cast<std::size_t>(variant_of(graph.instances[i]))] = 1;
+    }
+    out.device_begin[static_cast<std::size_t>(device) + 1] += static_cast<int>(i - first);
   }
   for (std::size_t d = 1; d < out.device_begin.size(); ++d) {
     out.device_begin[d] += out.device_begin[d - 1];
   }
+  for (std::size_t v = 1; v < used.size(); v += 2) out.has_moving |= used[v] != 0;
   return used;
 }
 
@@ -262,15 +268,20 @@ CompiledGraph compile(const TaskGraph& graph, bool fuse) {
     }
   }
   out.streams = graph.streams_per_device + (out.has_host ? 1 : 0);
-  const std::size_t variants = 2 * graph.templates.size();
-  out.ranges.resize(variants * static_cast<std::size_t>(graph.streams_per_device + 1));
-  out.slots.resize(variants);
+  out.variants = static_cast<int>(2 * graph.templates.size());
   const std::vector<char> used = survey_instances(graph, out);
-  for (std::size_t variant = 0; variant < variants; ++variant) {
-    if (used[variant] == 0) continue;
-    TemplateCompiler(graph, out, graph.templates[variant / 2], variant % 2 == 1, fuse)
-        .compile_into(static_cast<int>(variant));
-    out.has_slots |= out.slots[variant] > 0;
+  std::vector<Range> ranges;
+  for (int variant = 0; variant < out.variants; ++variant) {
+    if (used[static_cast<std::size_t>(variant)] == 0) continue;
+    TemplateCompiler(graph, out, graph.templates[static_cast<std::size_t>(variant / 2)],
+                     variant % 2 == 1, fuse)
+        .compile_into(variant, ranges);
+  }
+  out.stream_steps.resize(static_cast<std::size_t>(out.variants * (graph.streams_per_device + 1)));
+  for (const Range& range : ranges) {
+    out.stream_steps[static_cast<std::size_t>(range.row)] = {
+        out.steps.data() + range.begin, out.steps.data() + range.end, range.slots};
+    out.has_slots |= range.slots > 0;
   }
   return out;
 }

@@ -65,8 +65,11 @@ struct StreamTask {
   std::int64_t launch = 0;  // from the base slot's time
 };
 
-struct StepRange {
-  int begin = 0, end = 0;  // into CompiledGraph::steps
+// What a stream plays of a template.
+struct StreamSteps {
+  const Step* begin = nullptr;  // into CompiledGraph::steps
+  const Step* end = nullptr;
+  int slots = 0;  // of the template, whatever the stream
 };
 
 struct CompiledGraph {
@@ -77,8 +80,8 @@ struct CompiledGraph {
   bool grouped_by_device = true;  // the instances, in ascending order
   std::vector<int> device_begin;  // of each device's instances when so grouped; and the end
   // Variant 2 t is template t played ahead of the clock, 2 t + 1 moving with it.
-  std::vector<StepRange> ranges;  // [variant * (streams_per_device + 1) + stream]; host last
-  std::vector<int> slots;         // by variant
+  int variants = 0;
+  std::vector<StreamSteps> stream_steps;  // [stream * variants + variant]; the host's stream last
   std::vector<Step> steps;
   std::vector<int> waits;  // slots of the instance
   std::vector<int> ports;  // slots of Instance::awaited / released

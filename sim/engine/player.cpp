@@ -10,6 +10,8 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+constexpr int kInstancesAhead = 6;  // prefetched: some three cache lines
+
 }  // namespace
 
 Player::Player(const TaskGraph& graph, const SimulateOptions& options)
@@ -53,8 +55,10 @@ void Player::group_instances() {
   instances_ = grouped_.data();
 }
 
-int Player::original_index(int position) const {
-  return original_index_.empty() ? position : original_index_[at(position)];
+int Player::index_of(const Instance& instance) const {
+  const auto place = &instance - instances_;
+  return original_index_.empty() ? static_cast<int>(place)
+                                 : original_index_[static_cast<std::size_t>(place)];
 }
 
 void Player::prepare_marks() {
@@ -68,16 +72,20 @@ void Player::prepare_marks() {
       cursor.device = d;
       cursor.stream = s == graph_.streams_per_device ? graph_.streams_per_device : s;
       cursor.slot_base = static_cast<int>(marks);
-      cursor.position = begin - 1;
-      cursor.end = end;
+      cursor.instance = instances_ + begin;
+      cursor.end = instances_ + end;
+      cursor.by_variant = compiled_.stream_steps.data() + s * compiled_.variants;
     }
     if (!compiled_.has_slots) continue;
-    for (int i = begin; i < end; ++i) marks += at(compiled_.slots[at(variant_of(instances_[i]))]);
+    for (int i = begin; i < end; ++i) {
+      marks += at(compiled_.stream_steps[at(variant_of(instances_[i]))].slots);
+    }
   }
   marks_.resize(marks);
   busy_.assign(at(graph_.devices) * at(options_.causes), 0);
   waiting_.assign(busy_.size(), 0);
   idle_.assign(at(graph_.devices), 0);
+  for (Cursor& cursor : cursors_) cursor.busy = busy_.data() + cursor.device * options_.causes;
   if (options_.detail == Detail::kInstances) instance_times_.resize(cursors_.size());
 }
 
@@ -121,7 +129,7 @@ void Player::run(int id) {
     while (cursor.step == cursor.step_end) {
       if (!enter_next_instance(cursor)) return;
     }
-    const Step& step = compiled_.steps[at(cursor.step)];
+    const Step& step = *cursor.step;
     if (step.simple && options_.detail == Detail::kTotals) {
       if (!play_simple_steps(id, cursor)) return;
     } else {
@@ -134,19 +142,19 @@ void Player::run(int id) {
 // Goes on to the next instance of the device with steps on this stream. False: there is none.
 bool Player::enter_next_instance(Cursor& cursor) {
   if (options_.detail == Detail::kInstances) close_instance(cursor);
-  if (cursor.position >= compiled_.device_begin[at(cursor.device)] &&
-      cursor.position < cursor.end) {
-    cursor.slot_base += compiled_.slots[at(variant_of(instances_[cursor.position]))];
+  if (cursor.step != nullptr) {
+    cursor.slot_base += cursor.by_variant[variant_of(*cursor.instance)].slots;
+    ++cursor.instance;
   }
-  while (++cursor.position < cursor.end) {
-    const Instance& instance = instances_[cursor.position];
-    const StepRange range = ranges_of(instance, cursor.stream);
-    cursor.step = range.begin;
-    cursor.step_end = range.end;
-    if (range.begin != range.end) return true;
-    cursor.slot_base += compiled_.slots[at(variant_of(instance))];
+  for (; cursor.instance != cursor.end; ++cursor.instance) {
+    const StreamSteps& steps = cursor.by_variant[variant_of(*cursor.instance)];
+    if (steps.begin != steps.end) {
+      cursor.step = steps.begin;
+      cursor.step_end = steps.end;
+      return true;
+    }
+    cursor.slot_base += steps.slots;
   }
-  cursor.position = cursor.end;
   cursor.state = CursorState::kFinished;
   return false;
 }
@@ -154,61 +162,52 @@ bool Player::enter_next_instance(Cursor& cursor) {
 // Plays steps as long as they are simple, also of the next instances. The same as play_step, but
 // with the cursor in registers: most of a pipeline's instances are one such step.
 bool Player::play_simple_steps(int id, Cursor& cursor) {
-  const Step* const steps = compiled_.steps.data();
-  const StepRange* const ranges = compiled_.ranges.data() + cursor.stream;
-  const int variants_apart = graph_.streams_per_device + 1;
-  std::int64_t* const busy_row = &busy(cursor.device, 0);
-  const bool books = cursor.stream == 0;
+  const StreamSteps* const by_variant = cursor.by_variant;
+  const Instance* instance = cursor.instance;
+  const StreamSteps* steps = by_variant + variant_of(*instance);
+  const Step* step = cursor.step;
   Moment last = cursor.last;
-  int step_index = cursor.step, step_end = cursor.step_end, position = cursor.position;
-  int slot_base = cursor.slot_base;
-  std::int64_t tasks = 0;
   bool goes_on = true;
-  for (;;) {
-    const Step& step = steps[step_index];
-    if (!step.simple) break;
-    const Instance& instance = instances_[position];
-    std::int64_t start = last.time;
-    if (step.only_await != kNone) {
-      const int port = graph_.awaited_ports[at(instance.first_awaited + step.only_await)];
+  while (step->simple) {
+    if (step->only_await != kNone) {
+      const int port = graph_.awaited_ports[at(instance->first_awaited + step->only_await)];
       if (!known(id, cursor, port)) {
         goes_on = false;
         break;
       }
       const Moment& awaited = marks_[at(port)].moment();
-      if (awaited.time > start) {
-        if (books) book_gap(cursor.device, start, awaited);
-        start = awaited.time;
+      if (awaited.time > last.time) {
+        if (cursor.stream == 0) book_gap(cursor.device, last.time, awaited);
+        last.time = awaited.time;
       }
     }
-    last = {start + step.duration, step.origin};
-    if (books) busy_row[step.cause] += step.duration;
-    if (step.only_release != kNone) {
-      note(graph_.released_ports[at(instance.first_released + step.only_release)], last);
+    last.time += step->duration;
+    last.origin = step->origin;
+    if (cursor.stream == 0) cursor.busy[step->cause] += step->duration;
+    if (step->only_release != kNone) {
+      note(graph_.released_ports[at(instance->first_released + step->only_release)], last);
     }
-    tasks += step.task_count;
-    if (++step_index != step_end) continue;
-    slot_base += compiled_.slots[at(variant_of(instance))];
-    while (++position < cursor.end) {
-      const int variant = variant_of(instances_[position]);
-      const StepRange range = ranges[variant * variants_apart];
-      step_index = range.begin;
-      step_end = range.end;
-      if (step_index != step_end) break;
-      slot_base += compiled_.slots[at(variant)];
-    }
-    if (position == cursor.end) {
+    events_ += step->task_count;
+    if (++step != steps->end) continue;
+    do {
+      cursor.slot_base += steps->slots;
+      if (++instance == cursor.end) break;
+      steps = by_variant + variant_of(*instance);
+      step = steps->begin;
+    } while (step == steps->end);
+    // Many devices take turns, in too many places for the processor to see that each goes on in
+    // order.
+    __builtin_prefetch(instance + kInstancesAhead);
+    if (instance == cursor.end) {
       cursor.state = CursorState::kFinished;
       goes_on = false;
       break;
     }
   }
-  events_ += tasks;
   cursor.last = last;
-  cursor.step = step_index;
-  cursor.step_end = step_end;
-  cursor.position = position;
-  cursor.slot_base = slot_base;
+  cursor.instance = instance;
+  cursor.step = step;
+  cursor.step_end = steps->end;
   return goes_on;
 }
 
@@ -227,7 +226,7 @@ bool Player::play_step(int id, Cursor& cursor, const Step& step) {
     note(cursor.slot_base + step.store_slot, ready);
     return true;
   }
-  const Instance& instance = instances_[cursor.position];
+  const Instance& instance = *cursor.instance;
   for (int p = step.awaits_begin; p < step.awaits_end; ++p) {
     const int port = graph_.awaited_ports[at(instance.first_awaited + compiled_.ports[at(p)])];
     if (!await(id, cursor, port, ready)) return false;
@@ -265,17 +264,18 @@ inline bool Player::await(int id, Cursor& cursor, int mark_index, Moment& ready)
 inline void Player::note(int mark_index, const Moment& moment) {
   Mark& mark = marks_[at(mark_index)];
   assert(!mark.known());
-  if (mark.waiter() != kNone) wake_waiters(mark);
+  const int waiter = mark.waiter();
   mark.set(moment);
+  if (waiter != kNone) wake_waiters(waiter);
 }
 
-void Player::wake_waiters(const Mark& mark) {
-  for (int waiter = mark.waiter(); waiter != kNone;) {
+inline void Player::wake_waiters(int waiter) {
+  do {
     Cursor& cursor = cursors_[at(waiter)];
     cursor.state = CursorState::kRunning;
     worklist_[at(work_++)] = waiter;
-    waiter = std::exchange(cursor.next_waiter, kNone);
-  }
+    waiter = cursor.next_waiter;
+  } while (waiter != kNone);
 }
 
 bool Player::play_host(Cursor& cursor, const Step& step, const Moment& ready) {
@@ -321,7 +321,7 @@ void Player::finish_step(Cursor& cursor, const Step& step, std::int64_t start, c
   if (options_.detail != Detail::kTotals) record(cursor, step, start, end.time);
   if (step.store_slot != kNone) note(cursor.slot_base + step.store_slot, end);
   if (step.releases_begin == step.releases_end) return;
-  const Instance& instance = instances_[cursor.position];
+  const Instance& instance = *cursor.instance;
   for (int p = step.releases_begin; p < step.releases_end; ++p) {
     note(graph_.released_ports[at(instance.first_released + compiled_.ports[at(p)])], end);
   }
@@ -337,7 +337,7 @@ void Player::record(const Cursor& cursor, const Step& step, std::int64_t start, 
     return;
   }
   const StreamTask& task = compiled_.stream_tasks[at(step.first_task)];
-  const int instance = original_index(cursor.position);
+  const int instance = index_of(*cursor.instance);
   spans_.push_back({{start}, {end}, cursor.device, cursor.stream, instance, task.task});
   if (step.base_slot != kNone && task.host > 0) {
     const std::int64_t launched =
@@ -360,12 +360,8 @@ void Player::record_host(const Cursor& cursor, std::int64_t start, std::int64_t 
 void Player::close_instance(const Cursor& cursor) {
   InstanceTimes& times = instance_times_[at(cursor.device * streams_ + cursor.stream)];
   if (times.start < 0) return;
-  spans_.push_back({{times.start},
-                    {times.end},
-                    cursor.device,
-                    cursor.stream,
-                    original_index(cursor.position),
-                    -1});
+  spans_.push_back(
+      {{times.start}, {times.end}, cursor.device, cursor.stream, index_of(*cursor.instance), -1});
   times = {};
 }
 

@@ -71,15 +71,18 @@ enum class CursorState : std::uint8_t {
 
 // One stream of one device, or its host thread: where it stands in the device's issue order.
 struct Cursor {
-  Moment last;                 // end of its last step
-  int position = -1;           // of the instance, among those grouped by device
-  int step = 0, step_end = 0;  // into CompiledGraph::steps
-  int slot_base = 0;           // into marks_: the instance's slots
-  int end = 0;                 // position after the device's last instance
-  int next_waiter = kNone;     // parked on the same mark or activity
-  int waits_for = kNone;       // that mark or activity
+  Moment last;                         // end of its last step
+  const Instance* instance = nullptr;  // where it is; `end` after the device's last
+  const Instance* end = nullptr;
+  const Step* step = nullptr;  // the next of the instance; nullptr: has not entered one
+  const Step* step_end = nullptr;
+  const StreamSteps* by_variant = nullptr;  // what the stream plays of each variant
+  int slot_base = 0;                        // into marks_: the instance's slots
+  int next_waiter = kNone;                  // parked on the same mark or activity
+  int waits_for = kNone;                    // that mark or activity
   int device = 0;
   int stream = 0;
+  std::int64_t* busy = nullptr;  // of the device, by cause
   CursorState state = CursorState::kRunning;
 };
 
@@ -129,8 +132,7 @@ class Player {
  private:
   int cursor_count() const { return static_cast<int>(cursors_.size()); }
   int activity_count() const { return static_cast<int>(activities_.size()); }
-  int original_index(int position) const;
-  StepRange ranges_of(const Instance& instance, int stream) const;
+  int index_of(const Instance& instance) const;
   void group_instances();
   void prepare_marks();
   void prepare_activities();
@@ -146,7 +148,7 @@ class Player {
   bool known(int id, Cursor& cursor, int mark);
   bool await(int id, Cursor& cursor, int mark, Moment& ready);
   void note(int mark, const Moment& moment);
-  void wake_waiters(const Mark& mark);
+  void wake_waiters(int waiter);
   bool play_host(Cursor& cursor, const Step& step, const Moment& ready);
   bool play_work(Cursor& cursor, const Step& step, const Moment& ready, const Moment* base);
   void finish_step(Cursor& cursor, const Step& step, std::int64_t start, const Moment& end);
@@ -231,11 +233,6 @@ inline void Player::book_gap(int device, std::int64_t from, const Moment& ready)
   const std::int64_t split = std::max(ready.since(), from);
   idle_[static_cast<std::size_t>(device)] += split - from;
   book_waiting(device, ready.time - split, ready.cause());
-}
-
-inline StepRange Player::ranges_of(const Instance& instance, int stream) const {
-  return compiled_.ranges[static_cast<std::size_t>(
-      variant_of(instance) * (graph_.streams_per_device + 1) + stream)];
 }
 
 }  // namespace headway::engine

@@ -207,7 +207,7 @@ void Player::settle_environments() {
 // Books what a segment has done since it was last looked at, and goes on in another environment.
 void Player::carry_over(int id, int environment) {
   Segment& segment = segments_[at(id)];
-  const int step_index = cursors_[at(id)].step;
+  const int step_index = static_cast<int>(cursors_[at(id)].step - compiled_.steps.data());
   const int first = compiled_.steps[at(step_index)].first_task;
   std::int64_t elapsed = clock_ - segment.since;
   bool whole = false;  // nothing of the task in progress is done
@@ -240,7 +240,7 @@ void Player::carry_over(int id, int environment) {
 
 void Player::schedule_end(int id) {
   const Segment& segment = segments_[at(id)];
-  const int step_index = cursors_[at(id)].step;
+  const int step_index = static_cast<int>(cursors_[at(id)].step - compiled_.steps.data());
   const int first = compiled_.steps[at(step_index)].first_task;
   const auto& sums = prefix_sums(step_index, segment.environment);
   queue_->schedule(event_id(id), segment.since + segment.left + sums[at(segment.end - first)] -

@@ -22,7 +22,7 @@ std::vector<Wait> Player::find_deadlock() const {
       return chain;
     }
     place[at(id)] = static_cast<int>(chain.size());
-    chain.push_back({cursors_[at(id)].device, original_index(cursors_[at(id)].position), 0, ""});
+    chain.push_back({cursors_[at(id)].device, index_of(*cursors_[at(id)].instance), 0, ""});
     id = describe_wait(id, chain.back());
   }
   return chain;
@@ -31,7 +31,7 @@ std::vector<Wait> Player::find_deadlock() const {
 // Says what a parked cursor waits for; the cursor that would have to do it, or kNone.
 int Player::describe_wait(int id, Wait& wait) const {
   const Cursor& cursor = cursors_[at(id)];
-  const Step& step = compiled_.steps[at(cursor.step)];
+  const Step& step = *cursor.step;
   if (step.kind != StepKind::kHost) {
     wait.task = compiled_.stream_tasks[at(step.first_task)].task;
   }
@@ -46,12 +46,12 @@ int Player::describe_wait(int id, Wait& wait) const {
   const int slot = cursor.waits_for - cursor.slot_base;
   const int device = cursors_[at(id)].device;
   for (int stream = 0; stream < streams_; ++stream) {
-    const StepRange range = ranges_of(instances_[cursor.position], stream);
-    for (int s = range.begin; s < range.end; ++s) {
-      const Step& owner = compiled_.steps[at(s)];
-      if (owner.store_slot != slot) continue;
+    const Cursor& other = cursors_[at(device * streams_ + stream)];
+    const StreamSteps& steps = other.by_variant[variant_of(*cursor.instance)];
+    for (const Step* owner = steps.begin; owner != steps.end; ++owner) {
+      if (owner->store_slot != slot) continue;
       if (step.kind == StepKind::kHost) {
-        wait.task = compiled_.stream_tasks[at(owner.first_task + owner.task_count - 1)].task;
+        wait.task = compiled_.stream_tasks[at(owner->first_task + owner->task_count - 1)].task;
       }
       wait.what = stream == graph_.streams_per_device ? "host" : "stream " + std::to_string(stream);
       return device * streams_ + stream;
