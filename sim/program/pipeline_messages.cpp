@@ -180,7 +180,8 @@ PipelineMessages::PipelineMessages(ProgramBuilder& builder, const Layer& layer)
         joins_.push_back(builder_.stream(name));
     }
   }
-  if (builder_.job().software.p2p_synchronises) {
+  // Messages that are to be overlapped cannot be waited for where they are posted.
+  if (builder_.job().software.p2p_synchronises && !builder_.job().plan.overlap_p2p) {
     OperationList list("pipeline.wait");
     list.add("wait", HostWork{HostKind::kSynchronise}, {}, {}, Cause::kPipelineParallel);
     for (const char* name : {"send_next", "receive_previous", "send_previous", "receive_next"}) {
