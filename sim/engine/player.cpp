@@ -119,24 +119,38 @@ void Player::prepare_clock() {
 
 // --- fixed work ---
 
-void Player::run_ahead() {
-  while (work_ > 0) run(worklist_[at(--work_)]);
+[[gnu::always_inline]] inline bool Player::known(int id, Cursor& cursor, int mark_index) {
+  Mark& mark = marks_[at(mark_index)];
+  if (mark.known()) return true;
+  cursor.state = CursorState::kOnMark;
+  cursor.waits_for = mark_index;
+  cursor.next_waiter = mark.waiter();
+  mark.set_waiter(id);
+  return false;
 }
 
-void Player::run(int id) {
-  Cursor& cursor = cursors_[at(id)];
-  for (;;) {
-    while (cursor.step == cursor.step_end) {
-      if (!enter_next_instance(cursor)) return;
-    }
-    const Step& step = *cursor.step;
-    if (step.simple && options_.detail == Detail::kTotals) {
-      if (!play_simple_steps(id, cursor)) return;
-    } else {
-      if (!play_step(id, cursor, step)) return;
-      ++cursor.step;
-    }
-  }
+inline bool Player::await(int id, Cursor& cursor, int mark_index, Moment& ready) {
+  if (!known(id, cursor, mark_index)) return false;
+  const Moment& moment = marks_[at(mark_index)].moment();
+  if (moment.time > ready.time) ready = moment;
+  return true;
+}
+
+inline void Player::wake_waiters(int waiter) {
+  do {
+    Cursor& cursor = cursors_[at(waiter)];
+    cursor.state = CursorState::kRunning;
+    worklist_[at(work_++)] = waiter;
+    waiter = cursor.next_waiter;
+  } while (waiter != kNone);
+}
+
+[[gnu::always_inline]] inline void Player::note(int mark_index, const Moment& moment) {
+  Mark& mark = marks_[at(mark_index)];
+  assert(!mark.known());
+  const int waiter = mark.waiter();
+  mark.set(moment);
+  if (waiter != kNone) wake_waiters(waiter);
 }
 
 // Goes on to the next instance of the device with steps on this stream. False: there is none.
@@ -161,7 +175,7 @@ bool Player::enter_next_instance(Cursor& cursor) {
 
 // Plays steps as long as they are simple, also of the next instances. The same as play_step, but
 // with the cursor in registers: most of a pipeline's instances are one such step.
-bool Player::play_simple_steps(int id, Cursor& cursor) {
+[[gnu::always_inline]] inline bool Player::play_simple_steps(int id, Cursor& cursor) {
   const StreamSteps* const by_variant = cursor.by_variant;
   const Instance* instance = cursor.instance;
   const StreamSteps* steps = by_variant + variant_of(*instance);
@@ -211,6 +225,33 @@ bool Player::play_simple_steps(int id, Cursor& cursor) {
   return goes_on;
 }
 
+void Player::run_ahead() {
+  const bool only_totals = options_.detail == Detail::kTotals;
+  while (work_ > 0) {
+    const int id = worklist_[at(--work_)];
+    Cursor& cursor = cursors_[at(id)];
+    // A cursor that waited for a port most often waited before a simple step.
+    const bool simple = only_totals && cursor.step != cursor.step_end && cursor.step->simple;
+    if (!simple || play_simple_steps(id, cursor)) run(id);
+  }
+}
+
+void Player::run(int id) {
+  Cursor& cursor = cursors_[at(id)];
+  for (;;) {
+    while (cursor.step == cursor.step_end) {
+      if (!enter_next_instance(cursor)) return;
+    }
+    const Step& step = *cursor.step;
+    if (step.simple && options_.detail == Detail::kTotals) {
+      if (!play_simple_steps(id, cursor)) return;
+    } else {
+      if (!play_step(id, cursor, step)) return;
+      ++cursor.step;
+    }
+  }
+}
+
 bool Player::play_step(int id, Cursor& cursor, const Step& step) {
   if (cursor.state != CursorState::kRunning) {
     if (cursor.state == CursorState::kArrived) return finish_activity(cursor, step);
@@ -242,40 +283,6 @@ bool Player::play_step(int id, Cursor& cursor, const Step& step) {
   if (step.kind == StepKind::kActivity) return arrive(id, cursor, step, instance, ready);
   if (instance.moves_with_clock) return begin_step(id, cursor, step, ready);
   return play_work(cursor, step, ready, base);
-}
-
-inline bool Player::known(int id, Cursor& cursor, int mark_index) {
-  Mark& mark = marks_[at(mark_index)];
-  if (mark.known()) return true;
-  cursor.state = CursorState::kOnMark;
-  cursor.waits_for = mark_index;
-  cursor.next_waiter = mark.waiter();
-  mark.set_waiter(id);
-  return false;
-}
-
-inline bool Player::await(int id, Cursor& cursor, int mark_index, Moment& ready) {
-  if (!known(id, cursor, mark_index)) return false;
-  const Moment& moment = marks_[at(mark_index)].moment();
-  if (moment.time > ready.time) ready = moment;
-  return true;
-}
-
-inline void Player::note(int mark_index, const Moment& moment) {
-  Mark& mark = marks_[at(mark_index)];
-  assert(!mark.known());
-  const int waiter = mark.waiter();
-  mark.set(moment);
-  if (waiter != kNone) wake_waiters(waiter);
-}
-
-inline void Player::wake_waiters(int waiter) {
-  do {
-    Cursor& cursor = cursors_[at(waiter)];
-    cursor.state = CursorState::kRunning;
-    worklist_[at(work_++)] = waiter;
-    waiter = cursor.next_waiter;
-  } while (waiter != kNone);
 }
 
 bool Player::play_host(Cursor& cursor, const Step& step, const Moment& ready) {

@@ -70,7 +70,7 @@ enum class CursorState : std::uint8_t {
 };
 
 // One stream of one device, or its host thread: where it stands in the device's issue order.
-struct Cursor {
+struct alignas(64) Cursor {
   Moment last;                         // end of its last step
   const Instance* instance = nullptr;  // where it is; `end` after the device's last
   const Instance* end = nullptr;
