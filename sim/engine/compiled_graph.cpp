@@ -236,24 +236,68 @@ class TemplateCompiler {
   std::vector<int> boundary_slot_;
 };
 
-// One pass over the instances, which may be many: which variants occur, and how many each device
-// has.
-std::vector<char> survey_instances(const TaskGraph& graph, CompiledGraph& out) {
-  std::vector<char> used(2 * graph.templates.size());
-  out.device_begin.assign(static_cast<std::size_t>(graph.devices) + 1, 0);
-  for (std::size_t i = 0; i < graph.instances.size();) {
-    // Usually a device's instances stand together.
-    const int device = graph.instances[i].device;
-    out.grouped_by_device &= i == 0 || device > graph.instances[i - 1].device;
-    const std::size_t first = i;
-    for (; i < graph.instances.size() && graph.instances[i].device == device; ++i) {
-      used[static_cast<std::size_t>(variant_of(graph.instances[i]))] = 1;
+constexpr int kGap = 5;  // instances: an odd number of half cache lines
+
+PlacedInstance placed(const Instance& instance) {
+  return {2 * instance.task_template + (instance.moves_with_clock ? 1 : 0), instance.first_awaited,
+          instance.first_released, instance.first_activity};
+}
+
+// One pass over the instances, which may be many, where each device's stand together and in order;
+// false where they do not.
+bool place_grouped(const TaskGraph& graph, CompiledGraph& out, std::vector<char>& used) {
+  int next = 0, device = -1;
+  for (const Instance& instance : graph.instances) {
+    if (instance.device != device) {
+      if (instance.device < device) return false;
+      while (device < instance.device) {
+        if (device >= 0) out.device_end[static_cast<std::size_t>(device)] = next;
+        next += kGap;
+        out.device_begin[static_cast<std::size_t>(++device)] = next;
+      }
     }
-    out.device_begin[static_cast<std::size_t>(device) + 1] += static_cast<int>(i - first);
+    const PlacedInstance place = placed(instance);
+    used[static_cast<std::size_t>(place.variant)] = 1;
+    out.instances[static_cast<std::size_t>(next++)] = place;
   }
-  for (std::size_t d = 1; d < out.device_begin.size(); ++d) {
-    out.device_begin[d] += out.device_begin[d - 1];
+  for (; device < graph.devices; ++device) {
+    if (device >= 0) out.device_end[static_cast<std::size_t>(device)] = next;
+    if (device + 1 < graph.devices) out.device_begin[static_cast<std::size_t>(device + 1)] = next;
   }
+  return true;
+}
+
+void place_scattered(const TaskGraph& graph, CompiledGraph& out, std::vector<char>& used) {
+  std::vector<int> count(static_cast<std::size_t>(graph.devices));
+  for (const Instance& instance : graph.instances) {
+    ++count[static_cast<std::size_t>(instance.device)];
+  }
+  int next = 0;
+  for (std::size_t d = 0; d < count.size(); ++d) {
+    next += kGap;
+    out.device_begin[d] = out.device_end[d] = next;
+    next += count[d];
+  }
+  out.original.resize(static_cast<std::size_t>(next));
+  for (std::size_t i = 0; i < graph.instances.size(); ++i) {
+    const PlacedInstance place = placed(graph.instances[i]);
+    used[static_cast<std::size_t>(place.variant)] = 1;
+    const int at = out.device_end[static_cast<std::size_t>(graph.instances[i].device)]++;
+    out.instances[static_cast<std::size_t>(at)] = place;
+    out.original[static_cast<std::size_t>(at)] = static_cast<int>(i);
+  }
+}
+
+// Groups the instances by device; which variants occur.
+std::vector<char> place_instances(const TaskGraph& graph, CompiledGraph& out) {
+  const auto devices = static_cast<std::size_t>(graph.devices);
+  out.device_begin.assign(devices, 0);
+  out.device_end.assign(devices, 0);
+  // Not initialised: most of it is written at once.
+  out.instances = std::make_unique_for_overwrite<PlacedInstance[]>(graph.instances.size() +
+                                                                   devices * kGap + kGap);
+  std::vector<char> used(2 * graph.templates.size());
+  if (!place_grouped(graph, out, used)) place_scattered(graph, out, used);
   for (std::size_t v = 1; v < used.size(); v += 2) out.has_moving |= used[v] != 0;
   return used;
 }
@@ -269,7 +313,7 @@ CompiledGraph compile(const TaskGraph& graph, bool fuse) {
   }
   out.streams = graph.streams_per_device + (out.has_host ? 1 : 0);
   out.variants = static_cast<int>(2 * graph.templates.size());
-  const std::vector<char> used = survey_instances(graph, out);
+  const std::vector<char> used = place_instances(graph, out);
   std::vector<Range> ranges;
   for (int variant = 0; variant < out.variants; ++variant) {
     if (used[static_cast<std::size_t>(variant)] == 0) continue;
@@ -284,6 +328,12 @@ CompiledGraph compile(const TaskGraph& graph, bool fuse) {
     out.has_slots |= range.slots > 0;
   }
   return out;
+}
+
+int index_of(const CompiledGraph& compiled, int device, const PlacedInstance& instance) {
+  const auto place = static_cast<std::size_t>(&instance - compiled.instances.get());
+  if (!compiled.original.empty()) return compiled.original[place];
+  return static_cast<int>(place) - kGap * (device + 1);
 }
 
 }  // namespace headway

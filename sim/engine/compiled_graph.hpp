@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "sim/engine/task_graph.hpp"
@@ -72,13 +73,27 @@ struct StreamSteps {
   int slots = 0;  // of the template, whatever the stream
 };
 
+// What the player reads of an instance. In a long pipeline each device's place moves on at the same
+// pace; a gap after each device's instances keeps these places from falling into the same cache set
+// where the number of instances is a power of two.
+struct PlacedInstance {
+  int variant = 0;
+  int first_awaited = 0;
+  int first_released = 0;
+  int first_activity = 0;
+
+  bool moves_with_clock() const { return variant % 2 != 0; }
+};
+
 struct CompiledGraph {
   int streams = 1;  // cursors per device: its streams and, where it matters, the host
   bool has_host = false;
   bool has_moving = false;
   bool has_slots = false;
-  bool grouped_by_device = true;  // the instances, in ascending order
-  std::vector<int> device_begin;  // of each device's instances when so grouped; and the end
+  // Instances by device, in issue order; device d has [device_begin[d], device_end[d]).
+  std::unique_ptr<PlacedInstance[]> instances;
+  std::vector<int> device_begin, device_end;
+  std::vector<int> original;  // by device and issue order; empty: grouped so in the graph
   // Variant 2 t is template t played ahead of the clock, 2 t + 1 moving with it.
   int variants = 0;
   std::vector<StreamSteps> stream_steps;  // [stream * variants + variant]; the host's stream last
@@ -89,9 +104,8 @@ struct CompiledGraph {
   std::vector<StreamTask> stream_tasks;
 };
 
-inline int variant_of(const Instance& instance) {
-  return 2 * instance.task_template + (instance.moves_with_clock ? 1 : 0);
-}
+// The index in the graph of an instance of a device.
+int index_of(const CompiledGraph& compiled, int device, const PlacedInstance& instance);
 
 // `fuse`: whether runs of tasks become one step; false where each task's span is wanted.
 CompiledGraph compile(const TaskGraph& graph, bool fuse);

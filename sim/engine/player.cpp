@@ -19,7 +19,6 @@ Player::Player(const TaskGraph& graph, const SimulateOptions& options)
       options_(options),
       compiled_(compile(graph, options.detail != Detail::kTasks)),
       streams_(compiled_.streams) {
-  group_instances();
   prepare_marks();
   prepare_activities();
   prepare_clock();
@@ -41,44 +40,25 @@ Timeline Player::play() {
 
 // --- set-up ---
 
-void Player::group_instances() {
-  instances_ = graph_.instances.data();
-  if (compiled_.grouped_by_device) return;
-  grouped_.resize(graph_.instances.size());
-  original_index_.resize(graph_.instances.size());
-  std::vector<int> next(compiled_.device_begin.begin(), compiled_.device_begin.end() - 1);
-  for (std::size_t i = 0; i < graph_.instances.size(); ++i) {
-    const int position = next[at(graph_.instances[i].device)]++;
-    grouped_[at(position)] = graph_.instances[i];
-    original_index_[at(position)] = static_cast<int>(i);
-  }
-  instances_ = grouped_.data();
-}
-
-int Player::index_of(const Instance& instance) const {
-  const auto place = &instance - instances_;
-  return original_index_.empty() ? static_cast<int>(place)
-                                 : original_index_[static_cast<std::size_t>(place)];
-}
-
 void Player::prepare_marks() {
   cursors_.resize(at(graph_.devices * streams_));
   worklist_.resize(cursors_.size());
   std::size_t marks = at(graph_.ports);
   for (int d = 0; d < graph_.devices; ++d) {
-    const int begin = compiled_.device_begin[at(d)], end = compiled_.device_begin[at(d) + 1];
+    const PlacedInstance* const begin = compiled_.instances.get() + compiled_.device_begin[at(d)];
+    const PlacedInstance* const end = compiled_.instances.get() + compiled_.device_end[at(d)];
     for (int s = 0; s < streams_; ++s) {
       Cursor& cursor = cursors_[at(d * streams_ + s)];
       cursor.device = d;
       cursor.stream = s == graph_.streams_per_device ? graph_.streams_per_device : s;
       cursor.slot_base = static_cast<int>(marks);
-      cursor.instance = instances_ + begin;
-      cursor.end = instances_ + end;
+      cursor.instance = begin;
+      cursor.end = end;
       cursor.by_variant = compiled_.stream_steps.data() + s * compiled_.variants;
     }
     if (!compiled_.has_slots) continue;
-    for (int i = begin; i < end; ++i) {
-      marks += at(compiled_.stream_steps[at(variant_of(instances_[i]))].slots);
+    for (const PlacedInstance* i = begin; i != end; ++i) {
+      marks += at(compiled_.stream_steps[at(i->variant)].slots);
     }
   }
   marks_.resize(marks);
@@ -157,11 +137,11 @@ inline void Player::wake_waiters(int waiter) {
 bool Player::enter_next_instance(Cursor& cursor) {
   if (options_.detail == Detail::kInstances) close_instance(cursor);
   if (cursor.step != nullptr) {
-    cursor.slot_base += cursor.by_variant[variant_of(*cursor.instance)].slots;
+    cursor.slot_base += cursor.by_variant[cursor.instance->variant].slots;
     ++cursor.instance;
   }
   for (; cursor.instance != cursor.end; ++cursor.instance) {
-    const StreamSteps& steps = cursor.by_variant[variant_of(*cursor.instance)];
+    const StreamSteps& steps = cursor.by_variant[cursor.instance->variant];
     if (steps.begin != steps.end) {
       cursor.step = steps.begin;
       cursor.step_end = steps.end;
@@ -177,8 +157,8 @@ bool Player::enter_next_instance(Cursor& cursor) {
 // with the cursor in registers: most of a pipeline's instances are one such step.
 [[gnu::always_inline]] inline bool Player::play_simple_steps(int id, Cursor& cursor) {
   const StreamSteps* const by_variant = cursor.by_variant;
-  const Instance* instance = cursor.instance;
-  const StreamSteps* steps = by_variant + variant_of(*instance);
+  const PlacedInstance* instance = cursor.instance;
+  const StreamSteps* steps = by_variant + instance->variant;
   const Step* step = cursor.step;
   Moment last = cursor.last;
   bool goes_on = true;
@@ -206,7 +186,7 @@ bool Player::enter_next_instance(Cursor& cursor) {
     do {
       cursor.slot_base += steps->slots;
       if (++instance == cursor.end) break;
-      steps = by_variant + variant_of(*instance);
+      steps = by_variant + instance->variant;
       step = steps->begin;
     } while (step == steps->end);
     // Many devices take turns, in too many places for the processor to see that each goes on in
@@ -267,7 +247,7 @@ bool Player::play_step(int id, Cursor& cursor, const Step& step) {
     note(cursor.slot_base + step.store_slot, ready);
     return true;
   }
-  const Instance& instance = *cursor.instance;
+  const PlacedInstance& instance = *cursor.instance;
   for (int p = step.awaits_begin; p < step.awaits_end; ++p) {
     const int port = graph_.awaited_ports[at(instance.first_awaited + compiled_.ports[at(p)])];
     if (!await(id, cursor, port, ready)) return false;
@@ -281,7 +261,7 @@ bool Player::play_step(int id, Cursor& cursor, const Step& step) {
     if (launched > ready.time) ready = Moment::ended(launched, base->since(), base->cause());
   }
   if (step.kind == StepKind::kActivity) return arrive(id, cursor, step, instance, ready);
-  if (instance.moves_with_clock) return begin_step(id, cursor, step, ready);
+  if (instance.moves_with_clock()) return begin_step(id, cursor, step, ready);
   return play_work(cursor, step, ready, base);
 }
 
@@ -328,7 +308,7 @@ void Player::finish_step(Cursor& cursor, const Step& step, std::int64_t start, c
   if (options_.detail != Detail::kTotals) record(cursor, step, start, end.time);
   if (step.store_slot != kNone) note(cursor.slot_base + step.store_slot, end);
   if (step.releases_begin == step.releases_end) return;
-  const Instance& instance = *cursor.instance;
+  const PlacedInstance& instance = *cursor.instance;
   for (int p = step.releases_begin; p < step.releases_end; ++p) {
     note(graph_.released_ports[at(instance.first_released + compiled_.ports[at(p)])], end);
   }
@@ -344,7 +324,7 @@ void Player::record(const Cursor& cursor, const Step& step, std::int64_t start, 
     return;
   }
   const StreamTask& task = compiled_.stream_tasks[at(step.first_task)];
-  const int instance = index_of(*cursor.instance);
+  const int instance = index_of(compiled_, cursor.device, *cursor.instance);
   spans_.push_back({{start}, {end}, cursor.device, cursor.stream, instance, task.task});
   if (step.base_slot != kNone && task.host > 0) {
     const std::int64_t launched =
@@ -367,14 +347,18 @@ void Player::record_host(const Cursor& cursor, std::int64_t start, std::int64_t 
 void Player::close_instance(const Cursor& cursor) {
   InstanceTimes& times = instance_times_[at(cursor.device * streams_ + cursor.stream)];
   if (times.start < 0) return;
-  spans_.push_back(
-      {{times.start}, {times.end}, cursor.device, cursor.stream, index_of(*cursor.instance), -1});
+  spans_.push_back({{times.start},
+                    {times.end},
+                    cursor.device,
+                    cursor.stream,
+                    index_of(compiled_, cursor.device, *cursor.instance),
+                    -1});
   times = {};
 }
 
 // --- activities ---
 
-bool Player::arrive(int id, Cursor& cursor, const Step& step, const Instance& instance,
+bool Player::arrive(int id, Cursor& cursor, const Step& step, const PlacedInstance& instance,
                     const Moment& ready) {
   const int index = graph_.bound_activities[at(instance.first_activity + step.activity)];
   ActivityState& activity = activities_[at(index)];

@@ -71,9 +71,9 @@ enum class CursorState : std::uint8_t {
 
 // One stream of one device, or its host thread: where it stands in the device's issue order.
 struct alignas(64) Cursor {
-  Moment last;                         // end of its last step
-  const Instance* instance = nullptr;  // where it is; `end` after the device's last
-  const Instance* end = nullptr;
+  Moment last;                               // end of its last step
+  const PlacedInstance* instance = nullptr;  // where it is; `end` after the device's last
+  const PlacedInstance* end = nullptr;
   const Step* step = nullptr;  // the next of the instance; nullptr: has not entered one
   const Step* step_end = nullptr;
   const StreamSteps* by_variant = nullptr;  // what the stream plays of each variant
@@ -132,8 +132,6 @@ class Player {
  private:
   int cursor_count() const { return static_cast<int>(cursors_.size()); }
   int activity_count() const { return static_cast<int>(activities_.size()); }
-  int index_of(const Instance& instance) const;
-  void group_instances();
   void prepare_marks();
   void prepare_activities();
   void prepare_clock();
@@ -160,7 +158,7 @@ class Player {
   void close_instance(const Cursor& cursor);
 
   // Activities.
-  bool arrive(int id, Cursor& cursor, const Step& step, const Instance& instance,
+  bool arrive(int id, Cursor& cursor, const Step& step, const PlacedInstance& instance,
               const Moment& ready);
   bool start_activity(int index);
   void wake_members(ActivityState& activity);
@@ -195,10 +193,7 @@ class Player {
   const TaskGraph& graph_;
   const SimulateOptions options_;
   CompiledGraph compiled_;
-  int streams_;                          // cursors per device
-  const Instance* instances_ = nullptr;  // grouped by device, in issue order
-  std::vector<Instance> grouped_;        // unless they are so in the graph
-  std::vector<int> original_index_;
+  int streams_;                  // cursors per device
   std::vector<Cursor> cursors_;  // [device * streams_ + stream]
   std::vector<Mark> marks_;      // ports, then the slots of all instances
   std::vector<ActivityState> activities_;

@@ -22,7 +22,9 @@ std::vector<Wait> Player::find_deadlock() const {
       return chain;
     }
     place[at(id)] = static_cast<int>(chain.size());
-    chain.push_back({cursors_[at(id)].device, index_of(*cursors_[at(id)].instance), 0, ""});
+    chain.push_back({cursors_[at(id)].device,
+                     index_of(compiled_, cursors_[at(id)].device, *cursors_[at(id)].instance), 0,
+                     ""});
     id = describe_wait(id, chain.back());
   }
   return chain;
@@ -47,7 +49,7 @@ int Player::describe_wait(int id, Wait& wait) const {
   const int device = cursors_[at(id)].device;
   for (int stream = 0; stream < streams_; ++stream) {
     const Cursor& other = cursors_[at(device * streams_ + stream)];
-    const StreamSteps& steps = other.by_variant[variant_of(*cursor.instance)];
+    const StreamSteps& steps = other.by_variant[cursor.instance->variant];
     for (const Step* owner = steps.begin; owner != steps.end; ++owner) {
       if (owner->store_slot != slot) continue;
       if (step.kind == StepKind::kHost) {
@@ -63,7 +65,7 @@ int Player::describe_wait(int id, Wait& wait) const {
 // A stream on which a member of the activity has not arrived.
 int Player::missing_member(int activity) const {
   for (std::size_t i = 0; i < graph_.instances.size(); ++i) {
-    const Instance& instance = instances_[i];
+    const Instance& instance = graph_.instances[i];
     for (const Task& task : graph_.templates[at(instance.task_template)].tasks) {
       if (task.activity == kNone ||
           graph_.bound_activities[at(instance.first_activity + task.activity)] != activity) {
@@ -79,7 +81,7 @@ int Player::missing_member(int activity) const {
 
 int Player::releaser(int port) const {
   for (std::size_t i = 0; i < graph_.instances.size(); ++i) {
-    const Instance& instance = instances_[i];
+    const Instance& instance = graph_.instances[i];
     for (const Task& task : graph_.templates[at(instance.task_template)].tasks) {
       for (const int slot : task.releases) {
         if (graph_.released_ports[at(instance.first_released + slot)] == port) {

@@ -1,11 +1,12 @@
-// How fast the engine plays. 1F1B of 64 stages and 1,024 micro-batches is made of tiny instances, so
-// it measures the cost of an instance; the layers show what templates save; the flows and the moving
-// instances measure the clock. `items` are tasks (for flows: ends), building is excluded.
+// How fast the engine plays. 1F1B of 64 stages and 1,024 micro-batches is made of tiny instances,
+// so it measures the cost of an instance; the layers show what templates save; the flows and the
+// moving instances measure the clock. `items` are tasks (for flows: ends), building is excluded.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <random>
+#include <numeric>
+#include <vector>
 
 #include "sim/engine/simulator.hpp"
 
@@ -29,11 +30,10 @@ void one_f_one_b(int stages, int micro_batches, Add add) {
   }
 }
 
-// One task per pass, ports between the stages.
+// One task per pass, ports between the stages, numbered in the order of their release.
 TaskGraph pipeline_with_ports(int stages, int micro_batches) {
   TaskGraph graph;
   graph.devices = stages;
-  graph.ports = 2 * stages * micro_batches;
   // Templates: pass, whether it awaits, whether it releases.
   for (int t = 0; t < 8; ++t) {
     Task task;
@@ -42,9 +42,11 @@ TaskGraph pipeline_with_ports(int stages, int micro_batches) {
     if ((t & 1) != 0) task.releases = {0};
     graph.templates.push_back({{task}});
   }
-  const auto port = [&](int stage, int pass, int micro_batch) {
-    return (pass * stages + stage) * micro_batches + micro_batch;
+  const auto message = [&](int stage, int pass, int micro_batch) {
+    return static_cast<std::size_t>((pass * stages + stage) * micro_batches + micro_batch);
   };
+  std::vector<int> port(static_cast<std::size_t>(2 * stages * micro_batches), -1);
+  std::vector<std::size_t> awaited;
   one_f_one_b(stages, micro_batches, [&](int stage, int pass, int micro_batch) {
     const int from = pass == kForward ? stage - 1 : stage + 1;
     const int to = pass == kForward ? stage + 1 : stage - 1;
@@ -52,13 +54,15 @@ TaskGraph pipeline_with_ports(int stages, int micro_batches) {
     Instance instance;
     instance.device = stage;
     instance.task_template = pass * 4 + (awaits ? 2 : 0) + (releases ? 1 : 0);
-    instance.first_awaited = static_cast<int>(graph.awaited_ports.size());
-    instance.first_released = static_cast<int>(graph.released_ports.size());
-    if (awaits) graph.awaited_ports.push_back(port(from, pass, micro_batch));
-    if (releases) graph.released_ports.push_back(port(stage, pass, micro_batch));
+    instance.first_awaited = static_cast<int>(awaited.size());
+    instance.first_released = graph.ports;
+    if (awaits) awaited.push_back(message(from, pass, micro_batch));
+    if (releases) port[message(stage, pass, micro_batch)] = graph.ports++;
     graph.instances.push_back(instance);
   });
-  // Ports that nothing releases (of the ends) would be waited for by nothing.
+  for (const std::size_t from : awaited) graph.awaited_ports.push_back(port[from]);
+  graph.released_ports.resize(static_cast<std::size_t>(graph.ports));
+  std::iota(graph.released_ports.begin(), graph.released_ports.end(), 0);
   return graph;
 }
 
