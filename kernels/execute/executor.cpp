@@ -46,6 +46,14 @@ std::pair<std::size_t, std::size_t> gradients_read(const PlannedOperation& plann
   }
 }
 
+// How many of an operation's writes are parameters, or masters, that it has updated.
+std::size_t parameters_written(const PlannedOperation& planned) {
+  const Kernel* kernel = kernel_of(planned);
+  if (kernel == nullptr) return 0;
+  if (kernel->kind == KernelKind::kSgd) return planned.writes.size();
+  return kernel->kind == KernelKind::kAdam ? planned.writes.size() - 2 : 0;
+}
+
 // What one rank has and has done.
 struct RankState {
   std::unique_ptr<RankMemory> memory;
@@ -58,7 +66,9 @@ struct RankState {
   std::condition_variable wake;
   // Written by the rank's own thread only.
   std::map<int, double> losses;  // sum over the tokens of a micro-batch, by micro-batch
-  std::map<int, std::vector<double>> gradients;  // by allocation, as first read by the optimizer
+  // By allocation: gradients as the optimizer first reads them, parameters (or their master copies)
+  // as it leaves them.
+  std::map<int, std::vector<double>> gradients, updated;
 };
 
 // Everything the ranks share. Threads that had to be left behind still hold it.
@@ -215,6 +225,7 @@ class Run : public std::enable_shared_from_this<Run> {
     own.idle_since = -1;
     own.losses.clear();
     own.gradients.clear();
+    own.updated.clear();
   }
 
   void run_rank(int rank) {
@@ -387,6 +398,9 @@ class Run : public std::enable_shared_from_this<Run> {
     }
     times.end = now();
     note_loss(rank, planned);
+    for (std::size_t i = 0; i < parameters_written(planned); ++i) {
+      state(rank).updated[planned.writes[i]] = state(rank).memory->values(planned.writes[i]);
+    }
     return times;
   }
 
@@ -440,13 +454,9 @@ class Run : public std::enable_shared_from_this<Run> {
 
   void collect_parameters() {
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-      const auto& allocations = plan(rank).allocations;
-      for (std::size_t a = 0; a < allocations.size() && allocations[a].persistent; ++a) {
-        const BufferFamily& family =
-            program_.buffers[static_cast<std::size_t>(allocations[a].buffer.family)];
-        if (family.category != BufferCategory::kParameter || family.parts.empty()) continue;
-        result_.parameters.add(fragments(program_, rank, allocations[a].buffer),
-                               state(rank).memory->values(static_cast<int>(a)));
+      for (const auto& [allocation, values] : state(rank).updated) {
+        const auto& planned = plan(rank).allocations[static_cast<std::size_t>(allocation)];
+        result_.parameters.add(fragments(program_, rank, planned.buffer), values);
       }
     }
   }

@@ -15,6 +15,8 @@ Job small_job(const std::string& model, int gpus, const std::string& other_keys)
   return *reading.job;
 }
 
+Job ExecutedPlan::job() const { return small_job(model, gpus, keys); }
+
 std::vector<ExecutedPlan> executed_plans() {
   Problems problems;
   ObjectReader table(JsonNode::parse_file(HEADWAY_SOURCE_DIR "/tests/executed_plans.json"),
@@ -24,12 +26,14 @@ std::vector<ExecutedPlan> executed_plans() {
   const auto rows = table.array("plans");
   table.finish();
   problems.throw_if_any();
+  // A second step, because only that computes with the parameters that the first has updated.
+  constexpr std::int64_t kSteps = 2;
   std::vector<ExecutedPlan> plans;
   for (const JsonNode& row : rows->elements()) {
     ObjectReader reader(row, problems);
     const std::string name = reader.require_string("name");
     const bool every_run = reader.boolean("every_run").value_or(false);
-    const auto steps = static_cast<int>(reader.integer("steps", {.min = 1}).value_or(1));
+    const auto steps = static_cast<int>(reader.integer("steps", {.min = 1}).value_or(kSteps));
     const auto gpus = static_cast<int>(reader.require_integer("gpus", {.min = 1}));
     const std::string model = reader.require_string("model");
     const std::string precision = reader.string("precision").value_or("fp64");
@@ -43,7 +47,7 @@ std::vector<ExecutedPlan> executed_plans() {
                        std::to_string(sequence) + R"(, "global_batch": )" + std::to_string(batch);
     if (software) keys += R"(, "software": )" + software->text();
     if (degrees) keys += R"(, "plan": )" + degrees->text();
-    plans.push_back({name, every_run, steps, small_job(models->find(model)->text(), gpus, keys)});
+    plans.push_back({name, every_run, steps, gpus, models->find(model)->text(), keys});
   }
   return plans;
 }

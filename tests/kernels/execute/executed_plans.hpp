@@ -10,9 +10,13 @@ namespace headway {
 
 struct ExecutedPlan {
   std::string name;
-  bool every_run = false;
-  int steps = 1;
-  Job job;
+  bool every_run;
+  int steps;
+  int gpus;
+  std::string model, keys;  // JSON text
+
+  // Throws InvalidInput where the row is no legal job.
+  Job job() const;
 };
 
 // Throws InvalidInput with what is wrong in the table.

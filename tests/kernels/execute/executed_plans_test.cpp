@@ -8,6 +8,10 @@
 #include "sim/program/training_step.hpp"
 
 namespace headway {
+
+// How a row is named in messages.
+void PrintTo(const ExecutedPlan& plan, std::ostream* out) { *out << plan.name; }
+
 namespace {
 
 // Set where all rows are to be run, not only those of every run.
@@ -21,9 +25,10 @@ class ExecutedPlans : public testing::TestWithParam<ExecutedPlan> {};
 TEST_P(ExecutedPlans, GivesTheLossAndGradientsOfOneRank) {
   const ExecutedPlan& plan = GetParam();
   if (!plan.every_run && !nightly()) GTEST_SKIP() << "nightly: set HEADWAY_NIGHTLY";
-  const Program program = lower(plan.job);
+  const Job job = plan.job();
+  const Program program = lower(job);
   ASSERT_NO_THROW(check(program, plan.name));
-  const Program reference_program = lower(reference_job(plan.job));
+  const Program reference_program = lower(reference_job(job));
   ExecuteOptions options;
   options.steps = plan.steps;
   options.optimizer.epsilon = kAdamEpsilon;
