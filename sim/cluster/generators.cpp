@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 namespace headway {
 
@@ -57,8 +58,11 @@ void reserve(GraphBuilder& graph, ClusterGraph& content) {
   const auto servers = static_cast<std::size_t>(graph.servers());
   const auto gpus = static_cast<std::size_t>(node.gpus);
   const auto nics = static_cast<std::size_t>(node.nics);
-  content.vertices.reserve(servers * (gpus + 2 * nics + 8));
-  content.links.reserve(servers * (4 * gpus + 6 * nics + 24));
+  const auto switches = static_cast<std::size_t>(node.pcie_switches + node.sockets);
+  // Two directions each: a GPU's NVLink and PCIe, a NIC's PCIe and network, a switch's way up; then
+  // room for a leaf each server and for meshes, which have more links.
+  content.vertices.reserve(servers * (gpus + nics + switches + 2) + 64);
+  content.links.reserve(servers * (4 * gpus + 4 * nics + 2 * switches + 8) + 64);
 }
 
 }  // namespace
@@ -75,17 +79,21 @@ GraphBuilder::GraphBuilder(const ClusterDescription& cluster, int gpus)
       servers_((gpus + cluster.server.gpus - 1) / cluster.server.gpus) {
   const ServerDescription& node = cluster.server;
   reserve(*this, graph_);
-  for (int rank = 0; rank < gpus; ++rank) {
-    const int server = rank / node.gpus;
-    graph_.vertices.push_back(
-        {NodeKind::kGpu,
-         "node" + std::to_string(server) + "/gpu" + std::to_string(rank % node.gpus), server,
-         server / node.domain_servers});
+  const auto add_all = [&](NodeKind kind, const char* what, int server, int number) {
+    std::string name = "node" + std::to_string(server) + what;
+    const std::size_t length = name.size();
+    for (int i = 0; i < number; ++i) {
+      name.resize(length);
+      name += std::to_string(i);
+      graph_.vertices.push_back(
+          {kind, name, server, kind == NodeKind::kGpu ? server / node.domain_servers : -1});
+    }
+  };
+  for (int server = 0; server < servers_; ++server) {
+    add_all(NodeKind::kGpu, "/gpu", server, gpus_in(server));
   }
   for (int server = 0; server < servers_; ++server) {
-    for (int i = 0; i < node.nics; ++i) {
-      add(NodeKind::kNic, "node" + std::to_string(server) + "/nic" + std::to_string(i), server);
-    }
+    add_all(NodeKind::kNic, "/nic", server, node.nics);
   }
 }
 
@@ -103,8 +111,16 @@ VertexId GraphBuilder::add(NodeKind kind, std::string name, int server) {
 }
 
 void GraphBuilder::connect(VertexId a, VertexId b, const char* kind, const LinkDescription& link) {
-  graph_.links.push_back({a, b, kind, link.bandwidth, link.latency, link.count});
-  graph_.links.push_back({b, a, kind, link.bandwidth, link.latency, link.count});
+  // Built in place: a large cluster has hundreds of thousands.
+  for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
+    TopologyLink& added = graph_.links.emplace_back();
+    added.from = from;
+    added.to = to;
+    added.kind = kind;
+    added.bandwidth = link.bandwidth;
+    added.latency = link.latency;
+    added.count = link.count;
+  }
 }
 
 const std::vector<GpuFabric>& gpu_fabrics() {

@@ -4,6 +4,7 @@
 #include <array>
 #include <boost/graph/compressed_sparse_row_graph.hpp>
 #include <boost/graph/strong_components.hpp>
+#include <boost/iterator/transform_iterator.hpp>
 #include <cassert>
 #include <limits>
 #include <utility>
@@ -12,10 +13,16 @@ namespace headway {
 
 namespace {
 
+// An edge carries its link's number and reach in one int: a search reads thousands of them for each
+// link that it takes.
 struct EdgeContent {
-  LinkId link = 0;
-  Reach reach = Reach::kFabric;
-  double bandwidth = 0;
+  std::int32_t packed = 0;
+
+  static EdgeContent of(LinkId link, Reach reach) {
+    return {static_cast<std::int32_t>(link * 4 + static_cast<int>(reach))};
+  }
+  LinkId link() const { return packed >> 2; }
+  Reach reach() const { return static_cast<Reach>(packed & 3); }
 };
 using BoostGraph = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property,
                                                       EdgeContent, boost::no_property, int, int>;
@@ -64,24 +71,30 @@ struct Router::Adjacency {
 };
 
 Router::Router(const ClusterGraph& graph) {
-  std::vector<std::pair<int, int>> ends;
   std::vector<EdgeContent> edges;
-  ends.reserve(graph.links.size());
   edges.reserve(graph.links.size());
   std::array<std::vector<LinkId>, kReaches> only_way;
   for (std::vector<LinkId>& ways : only_way) ways.assign(graph.vertices.size(), kNoWay);
+  // Links of a kind stand together: their reach is looked up where the kind changes.
+  const std::string* kind = nullptr;
+  Reach reach = Reach::kFabric;
   for (std::size_t i = 0; i < graph.links.size(); ++i) {
     const TopologyLink& link = graph.links[i];
-    ends.emplace_back(link.from, link.to);
+    if (kind == nullptr || link.kind != *kind) {
+      kind = &link.kind;
+      reach = reach_of(link.kind);
+    }
     const auto id = static_cast<LinkId>(i);
-    const Reach reach = reach_of(link.kind);
-    edges.push_back({id, reach, link.bandwidth.bytes_per_second});
+    edges.push_back(EdgeContent::of(id, reach));
     LinkId& way = only_way[static_cast<std::size_t>(reach)][static_cast<std::size_t>(link.to)];
     way = way == kNoWay ? id : kSeveralWays;
   }
+  const auto ends_of = [](const TopologyLink& link) { return std::make_pair(link.from, link.to); };
   adjacency_ = std::make_unique<const Adjacency>(
       Adjacency{graph,
-                BoostGraph(boost::edges_are_unsorted_multi_pass, ends.begin(), ends.end(),
+                BoostGraph(boost::edges_are_unsorted_multi_pass,
+                           boost::make_transform_iterator(graph.links.begin(), ends_of),
+                           boost::make_transform_iterator(graph.links.end(), ends_of),
                            edges.begin(), static_cast<int>(graph.vertices.size())),
                 std::move(only_way)});
 }
@@ -126,21 +139,24 @@ std::vector<LinkId> Router::path(VertexId from, VertexId to, Reach reach, int sp
     if (here != from && !forwards(vertices[static_cast<std::size_t>(here)].kind, reach)) continue;
     const auto [begin, end] = boost::out_edges(here, graph);
     for (auto edge = begin; edge != end; ++edge) {
-      const EdgeContent& content = graph[*edge];
-      if (content.reach != reach) continue;
+      const EdgeContent content = graph[*edge];
+      if (content.reach() != reach) continue;
       const VertexId there = boost::target(*edge, graph);
       // Another GPU's or NIC's leaf link leads nowhere.
       if (there != to && !forwards(vertices[static_cast<std::size_t>(there)].kind, reach)) continue;
       Visit& known = visit(there);
-      const double width = std::min(at.width, content.bandwidth);
+      const LinkId link = content.link();
+      const double width = std::min(
+          at.width,
+          adjacency_->content.links[static_cast<std::size_t>(link)].bandwidth.bytes_per_second);
       if (known.stamp != search.stamp) {
-        known = {search.stamp, at.hops + 1, width, here, content.link};
+        known = {search.stamp, at.hops + 1, width, here, link};
         search.queue.push_back(there);
       } else if (known.hops == at.hops + 1 && width > known.width) {
         std::erase_if(search.alternatives, [&](const Alternative& a) { return a.vertex == there; });
-        known = {search.stamp, at.hops + 1, width, here, content.link};
+        known = {search.stamp, at.hops + 1, width, here, link};
       } else if (known.hops == at.hops + 1 && width == known.width) {
-        search.alternatives.push_back({there, here, content.link});
+        search.alternatives.push_back({there, here, link});
       }
     }
   }
