@@ -246,23 +246,28 @@ PlacedInstance placed(const Instance& instance) {
 // One pass over the instances, which may be many, where each device's stand together and in order;
 // false where they do not.
 bool place_grouped(const TaskGraph& graph, CompiledGraph& out, std::vector<char>& used) {
-  int next = 0, device = -1;
+  int device = -1;
+  PlacedInstance* const first = out.instances.get();
+  PlacedInstance* next = first;
+  char* const is_used = used.data();
   for (const Instance& instance : graph.instances) {
     if (instance.device != device) {
       if (instance.device < device) return false;
       while (device < instance.device) {
-        if (device >= 0) out.device_end[static_cast<std::size_t>(device)] = next;
+        if (device >= 0)
+          out.device_end[static_cast<std::size_t>(device)] = static_cast<int>(next - first);
         next += kGap;
-        out.device_begin[static_cast<std::size_t>(++device)] = next;
+        out.device_begin[static_cast<std::size_t>(++device)] = static_cast<int>(next - first);
       }
     }
-    const PlacedInstance place = placed(instance);
-    used[static_cast<std::size_t>(place.variant)] = 1;
-    out.instances[static_cast<std::size_t>(next++)] = place;
+    *next = placed(instance);
+    is_used[next->variant] = 1;
+    ++next;
   }
+  const int end = static_cast<int>(next - first);
   for (; device < graph.devices; ++device) {
-    if (device >= 0) out.device_end[static_cast<std::size_t>(device)] = next;
-    if (device + 1 < graph.devices) out.device_begin[static_cast<std::size_t>(device + 1)] = next;
+    if (device >= 0) out.device_end[static_cast<std::size_t>(device)] = end;
+    if (device + 1 < graph.devices) out.device_begin[static_cast<std::size_t>(device + 1)] = end;
   }
   return true;
 }

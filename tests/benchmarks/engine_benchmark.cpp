@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <random>
 #include <vector>
 
+#include "sim/engine/flow_network.hpp"
 #include "sim/engine/simulator.hpp"
 
 namespace headway {
@@ -142,6 +144,93 @@ BENCHMARK(pipeline_ports)->Unit(benchmark::kMillisecond);
 
 void pipeline_messages(benchmark::State& state) { play(state, pipeline_with_messages(64, 1024)); }
 BENCHMARK(pipeline_messages)->Unit(benchmark::kMillisecond);
+
+// Layers of 60 tasks on two streams, as templates: an instance is a few steps whatever its tasks.
+void layers(benchmark::State& state) {
+  TaskGraph graph;
+  graph.devices = 16;
+  graph.streams_per_device = 2;
+  TaskTemplate layer;
+  for (int t = 0; t < 60; ++t) {
+    Task task;
+    task.duration = Time{100'000 + t};
+    task.stream = t % 15 == 14 ? 1 : 0;
+    if (t % 15 == 14) task.after = {t - 1};
+    if (t % 15 == 0) task.joins = {1};
+    layer.tasks.push_back(task);
+  }
+  graph.templates = {layer};
+  for (int device = 0; device < graph.devices; ++device) {
+    for (int i = 0; i < 1536; ++i) graph.instances.push_back(Instance{.device = device});
+  }
+  play(state, graph);
+}
+BENCHMARK(layers)->Unit(benchmark::kMillisecond);
+
+// A pipeline stage's instances, each slowed by a message that overlaps part of it.
+void moving_layers(benchmark::State& state) {
+  TaskGraph graph;
+  graph.devices = 1;
+  graph.streams_per_device = 2;
+  Task message;
+  message.stream = 1;
+  message.activity = 0;
+  TaskTemplate layer{{message}};
+  for (int t = 0; t < 60; ++t) {
+    Task task;
+    task.duration = Time{100'000 + t};
+    task.sensitivity = t % 2;
+    layer.tasks.push_back(task);
+  }
+  graph.templates = {layer};
+  graph.slowdowns = {{1 << 20, 3 << 19}, {1 << 20, 5 << 18}};
+  for (int i = 0; i < 1024; ++i) {
+    Instance instance;
+    instance.first_activity = i;
+    instance.moves_with_clock = true;
+    graph.instances.push_back(instance);
+    graph.bound_activities.push_back(i);
+    graph.activities.push_back(Activity{.latency = Time{5'000'000}, .environment = 0});
+  }
+  play(state, graph);
+}
+BENCHMARK(moving_layers)->Unit(benchmark::kMicrosecond);
+
+// One flow ends and another begins, among `components` x `flows`, each from a host to a host.
+void flows(benchmark::State& state) {
+  const int components = static_cast<int>(state.range(0)), each = static_cast<int>(state.range(1));
+  const int hosts = static_cast<int>(state.range(2));
+  std::mt19937 random(1);
+  TaskGraph graph;
+  for (int l = 0; l < 2 * hosts * components; ++l) {
+    graph.links.push_back({50e9 * (1 + static_cast<double>(random() % 4))});
+  }
+  for (int f = 0; f < 4 * components * each; ++f) {
+    const int first = 2 * hosts * (f % components);
+    Activity activity;
+    activity.first_load = static_cast<int>(graph.loads.size());
+    activity.load_count = 2;
+    graph.loads.push_back({first + static_cast<int>(random() % static_cast<unsigned>(hosts)), 1});
+    graph.loads.push_back(
+        {first + hosts + static_cast<int>(random() % static_cast<unsigned>(hosts)), 1});
+    graph.activities.push_back(activity);
+  }
+  const int present = components * each, all = static_cast<int>(graph.activities.size());
+  FlowNetwork network(graph);
+  for (int f = 0; f < present; ++f) network.add(f);
+  network.solve();
+  int oldest = 0;
+  for (auto _ : state) {
+    network.remove(oldest);
+    network.add((oldest + present) % all);
+    oldest = (oldest + 1) % all;
+    benchmark::DoNotOptimize(network.solve().size());
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(state.iterations()));
+  state.counters["solved_per_event"] =
+      static_cast<double>(network.flows_solved()) / static_cast<double>(state.iterations());
+}
+BENCHMARK(flows)->Args({125, 8, 8})->Args({1, 1000, 512})->Args({1, 1000, 64});
 
 }  // namespace
 }  // namespace headway
