@@ -1,0 +1,162 @@
+// Facts section 5, the volumes of each parallelism, against the lowered Program.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "sim/price/memory.hpp"
+#include "sim/price/traffic.hpp"
+#include "tests/price/lowered_job.hpp"
+
+namespace headway {
+namespace {
+
+// t 8, p 4, d 2; two layers a stage; eight micro-batches of b = 2 sequences of s = 512 tokens, h =
+// 1024.
+constexpr std::int64_t kMicroBatches = 8, kLayers = 2, kTensor = 8;
+constexpr std::int64_t kHidden = 1024, kSequence = 512, kSequences = 2, kVocabulary = 51200;
+constexpr std::int64_t kActivation = kSequences * kSequence * kHidden * 2;  // x = bsh w, bytes
+
+struct Lowered {
+  explicit Lowered(const std::string& plan)
+      : program(lower(gpt_job({kHidden, 16, 8, kSequence, kVocabulary}, 64, 32,
+                              R"("tp": 8, "pp": 4, "micro_batch": 2)" + plan))) {}
+
+  // Of the rank at a pipeline coordinate; zeros where there is no such line.
+  TrafficLine line(int stage, Cause cause, CollectiveKind kind, const std::string& group) const {
+    for (const TrafficLine& entry : traffic(program, kind_at(program, stage))) {
+      if (entry.cause == cause && entry.kind == kind && entry.group == group) return entry;
+    }
+    return {};
+  }
+  std::int64_t parameters(int stage) const {
+    const MemoryReport report = report_memory(program, {});
+    return report.per_stage[static_cast<std::size_t>(stage)].parameters.count / 2;  // bf16
+  }
+
+  Program program;
+};
+
+TEST(TensorParallelTraffic, IsFourAllReducesALayerAndMicroBatch) {
+  // 2 forward and 2 backward, each 2 x (t-1)/t bytes: 8 x (t-1)/t in all.
+  const Lowered lowered("");
+  const TrafficLine line =
+      lowered.line(1, Cause::kTensorParallel, CollectiveKind::kAllReduce, "tp");
+  EXPECT_EQ(line.count, 4 * kLayers * kMicroBatches);
+  EXPECT_EQ(line.sent.count, 8 * kActivation * (kTensor - 1) / kTensor * kLayers * kMicroBatches);
+}
+
+TEST(TensorParallelTraffic, FullRecomputationRepeatsTheForwardOnes) {
+  const Lowered lowered(R"(, "recompute": "full")");
+  EXPECT_EQ(lowered.line(1, Cause::kTensorParallel, CollectiveKind::kAllReduce, "tp").count,
+            6 * kLayers * kMicroBatches);
+}
+
+TEST(SequenceParallelTraffic, GathersTheColumnParallelInputsAgain) {
+  // Forward 2 all-gathers and 2 reduce-scatters; backward 2 + 2 all-gathers and 2 reduce-scatters.
+  const Lowered lowered(R"(, "sequence_parallel": true)");
+  const TrafficLine gather =
+      lowered.line(1, Cause::kTensorParallel, CollectiveKind::kAllGather, "tp");
+  const TrafficLine scatter =
+      lowered.line(1, Cause::kTensorParallel, CollectiveKind::kReduceScatter, "tp");
+  const std::int64_t one = kActivation * (kTensor - 1) / kTensor * kLayers * kMicroBatches;
+  EXPECT_EQ(gather.count, 6 * kLayers * kMicroBatches);
+  EXPECT_EQ(gather.sent.count, 6 * one);
+  EXPECT_EQ(scatter.count, 4 * kLayers * kMicroBatches);
+  EXPECT_EQ(scatter.sent.count, 4 * one);
+}
+
+TEST(SequenceParallelTraffic, SumsGradientsOfNormsAndBiasesOnceAStep) {
+  // Replicated over tp, on its own part of the sequence: two norms of 2 h and two biases of h, in
+  // fp32.
+  const Lowered lowered(R"(, "sequence_parallel": true)");
+  const TrafficLine line =
+      lowered.line(1, Cause::kTensorParallel, CollectiveKind::kAllReduce, "tp");
+  EXPECT_EQ(line.sent.count, 2 * (6 * kHidden * 4 * kLayers) * (kTensor - 1) / kTensor);
+}
+
+TEST(DataParallelTraffic, AllReducesEveryGradientOnceAStep) {
+  // 2 P w (N-1)/N with fp32 gradients, N = 2. Middle stage: no embedding, no loss.
+  const Lowered lowered("");
+  EXPECT_EQ(lowered.line(1, Cause::kDataParallel, CollectiveKind::kAllReduce, "dp").sent.count,
+            2 * lowered.parameters(1) * 4 / 2);
+}
+
+TEST(DataParallelTraffic, OfTheDistributedOptimizerScattersGradientsAndGathersParameters) {
+  // Gradients in fp32, parameters in bf16.
+  const Lowered lowered(R"(, "dp_kind": "distributed_optimizer")");
+  EXPECT_EQ(lowered.line(1, Cause::kDataParallel, CollectiveKind::kReduceScatter, "dp").sent.count,
+            lowered.parameters(1) * 4 / 2);
+  EXPECT_EQ(lowered.line(1, Cause::kDataParallel, CollectiveKind::kAllGather, "dp").sent.count,
+            lowered.parameters(1) * 2 / 2);
+}
+
+TEST(PipelineTraffic, IsOneActivationABoundaryDirectionAndMicroBatch) {
+  const Lowered whole(R"(, "scatter_gather": false)");
+  const Lowered sliced(R"(, "scatter_gather": true)");
+  const Lowered sequence(R"(, "sequence_parallel": true)");
+  const auto sent = [](const Lowered& lowered, int stage) {
+    return lowered.line(stage, Cause::kPipelineParallel, CollectiveKind::kSend, "pp").sent.count;
+  };
+  EXPECT_EQ(sent(whole, 0), kActivation * kMicroBatches);      // forward
+  EXPECT_EQ(sent(whole, 1), 2 * kActivation * kMicroBatches);  // forward and backward
+  EXPECT_EQ(sent(whole, 3), kActivation * kMicroBatches);      // backward
+  EXPECT_EQ(sent(sequence, 1), 2 * kActivation / kTensor * kMicroBatches);
+  EXPECT_EQ(sent(sliced, 1), 2 * kActivation / kTensor * kMicroBatches);
+  // The receiver of slices gathers them over NVLink.
+  EXPECT_EQ(sliced.line(1, Cause::kPipelineParallel, CollectiveKind::kAllGather, "tp").sent.count,
+            2 * kActivation * (kTensor - 1) / kTensor * kMicroBatches);
+}
+
+TEST(PipelineTraffic, InterleavingSendsVirtualStagesTimesAsMuch) {
+  // The first rank sends its v chunks forward and, but for the first, backward; with v 1 only
+  // forward.
+  const Lowered lowered(R"(, "scatter_gather": false, "schedule": "interleaved", "vpp": 2)");
+  EXPECT_EQ(lowered.line(0, Cause::kPipelineParallel, CollectiveKind::kSend, "pp").sent.count,
+            (2 + 1) * kActivation * kMicroBatches);
+  EXPECT_EQ(lowered.line(1, Cause::kPipelineParallel, CollectiveKind::kSend, "pp").sent.count,
+            2 * 2 * kActivation * kMicroBatches);
+}
+
+TEST(EmbeddingTraffic, SumsTheTiedTableOverFirstAndLastStage) {
+  // V h / t in fp32, over two ranks: 2 x 1/2.
+  const Lowered lowered("");
+  for (const int stage : {0, 3}) {
+    EXPECT_EQ(lowered.line(stage, Cause::kPipelineParallel, CollectiveKind::kAllReduce, "embedding")
+                  .sent.count,
+              kVocabulary * kHidden / kTensor * 4);
+  }
+  EXPECT_EQ(
+      lowered.line(1, Cause::kPipelineParallel, CollectiveKind::kAllReduce, "embedding").count, 0);
+}
+
+TEST(LossTraffic, IsThreeSmallAllReducesAMicroBatchBesideTheHeadsOwn) {
+  // Vocabulary-parallel cross entropy: maximum, predicted logit and sum of exponentials, b s fp32
+  // each; the head's input gradient is one more x.
+  const Lowered lowered("");
+  const TrafficLine line =
+      lowered.line(3, Cause::kTensorParallel, CollectiveKind::kAllReduce, "tp");
+  const std::int64_t ring = 2 * (kTensor - 1);
+  EXPECT_EQ(line.count, (4 * kLayers + 1 + 3) * kMicroBatches);
+  EXPECT_EQ(line.sent.count, ((4 * kLayers + 1) * kActivation + 3 * kSequences * kSequence * 4) *
+                                 ring / kTensor * kMicroBatches);
+}
+
+TEST(Traffic, WhatAllRanksSendTheyReceive) {
+  for (const char* plan :
+       {"", R"(, "sequence_parallel": true, "schedule": "interleaved", "vpp": 2)",
+        R"(, "dp_kind": "distributed_optimizer", "recompute": "full", "schedule": "gpipe")"}) {
+    const Lowered lowered(plan);
+    Bytes sent, received;
+    for (int stage = 0; stage < 4; ++stage) {
+      for (const TrafficLine& line : traffic(lowered.program, kind_at(lowered.program, stage))) {
+        sent += line.sent;
+        received += line.received;
+      }
+    }
+    EXPECT_GT(sent.count, 0);
+    EXPECT_EQ(sent, received) << plan;
+  }
+}
+
+}  // namespace
+}  // namespace headway
