@@ -34,6 +34,16 @@ NcclCpu cpu_of(const std::string& vendor) {
 
 std::int64_t rounded(double bytes) { return static_cast<std::int64_t>(std::llround(bytes)); }
 
+// Beyond its largest message a curve goes on with the bandwidth between its last two points.
+double time_on(const Curve& curve, double bytes) {
+  const std::vector<CurvePoint>& points = curve.points();
+  if (bytes <= curve.max_x() || points.size() < 2) return curve.at(bytes);
+  const CurvePoint& last = points.back();
+  const CurvePoint& before = points[points.size() - 2];
+  const double per_byte = std::max(0.0, (last.y - before.y) / (last.x - before.x));
+  return last.y + (bytes - last.x) * per_byte;
+}
+
 }  // namespace
 
 double bus_bytes(CollectiveKind kind, double bytes, int ranks) {
@@ -112,8 +122,7 @@ CollectivePrice CollectiveCost::by_curve(const CollectiveCurve& curve, Collectiv
   // Of another group size: the array that puts as many bytes on the wire.
   const double equal = bytes * bus_bytes(kind, 1, ranks) / bus_bytes(kind, 1, curve.ranks);
   const double smallest = curve.time_us.at(curve.time_us.min_x());
-  double time_us =
-      equal > curve.time_us.max_x() ? curve.time_us.continued_at(equal) : curve.time_us.at(equal);
+  const double time_us = time_on(curve.time_us, equal);
   CollectivePrice price;
   price.latency = Time::from_microseconds(std::min(smallest, time_us));
   price.alone.time = Time::from_microseconds(time_us);

@@ -95,6 +95,23 @@ GemmCost::GemmCost(const GemmTable& table, const GemmDevice& device)
         {place_of(point.shape, point.role, point.regime), std::log(point.time.seconds() / plain)});
   }
   neighbours_ = Neighbours(std::move(samples), table.reach, table.power);
+  for (std::size_t role = 0; role < kRoles; ++role) {
+    for (std::size_t regime = 0; regime < kRegimes; ++regime) {
+      witnesses_[role][regime] = witness(static_cast<GemmRole>(role), static_cast<Regime>(regime));
+    }
+  }
+}
+
+GemmCost::Witness GemmCost::witness(GemmRole role, Regime regime) const {
+  const auto has = [&](GemmRole wanted, Regime in) {
+    return std::any_of(table_.points.begin(), table_.points.end(), [&](const GemmPoint& point) {
+      return point.role == wanted && point.regime == in;
+    });
+  };
+  if (has(role, regime)) return {role, regime};
+  if (has(role, Regime::kBurst)) return {role, Regime::kBurst};
+  if (has(GemmRole::kForward, regime)) return {GemmRole::kForward, regime};
+  return {GemmRole::kForward, Regime::kBurst};
 }
 
 double GemmCost::factor(GemmRole role, Regime regime) const {
@@ -114,10 +131,11 @@ double GemmCost::plain_seconds(const GemmShape& shape, GemmRole role, Regime reg
 Price GemmCost::price(const GemmShape& shape, GemmRole role, Regime regime,
                       std::int64_t batch) const {
   const double plain = plain_seconds(shape, role, regime, batch);
+  const Witness& by = witnesses_[static_cast<std::size_t>(role)][static_cast<std::size_t>(regime)];
   // A batch is measured nowhere: the points correct single multiplications only.
-  const Neighbours::Correction correction = batch == 1 && !misaligned(shape)
-                                                ? neighbours_.at(place_of(shape, role, regime))
-                                                : Neighbours::Correction{};
+  const Neighbours::Correction correction =
+      batch == 1 && !misaligned(shape) ? neighbours_.at(place_of(shape, by.role, by.regime))
+                                       : Neighbours::Correction{};
   const double near_band = table_.left_out.count > 0 ? table_.left_out.p90 : kUnknownBand;
   const double far_band = table_.model_alone.count > 0 ? table_.model_alone.p90 : kUnknownBand;
   Price price{Time::from_seconds(plain * std::exp(correction.residual)), Grade::kMeasured,
@@ -131,9 +149,10 @@ Price GemmCost::price(const GemmShape& shape, GemmRole role, Regime regime,
   } else if (correction.distance > 0) {
     price.band = near_band;
   }
+  if (by.role != role) price.grade = std::max(price.grade, Grade::kFitted);
   price.grade = std::max(price.grade, table_.floor);
   if (table_.floor == Grade::kExtrapolated) price.band = std::max(price.band, kUnknownBand);
-  if (regime != Regime::kBurst) price.band += table_.sustained_band;
+  if (regime != by.regime) price.band += table_.sustained_band;
   return price;
 }
 

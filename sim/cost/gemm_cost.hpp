@@ -2,6 +2,8 @@
 // the measured shapes nearest to the one asked for (same role and regime first).
 #pragma once
 
+#include <array>
+
 #include "sim/cost/neighbours.hpp"
 #include "sim/cost/profile.hpp"
 
@@ -35,11 +37,21 @@ class GemmCost {
                        std::int64_t batch = 1) const;
 
  private:
+  // Which points speak for a role and regime: its own, else forward ones of its regime, else burst
+  // forward ones.
+  struct Witness {
+    GemmRole role = GemmRole::kForward;
+    Regime regime = Regime::kBurst;
+  };
+  Witness witness(GemmRole role, Regime regime) const;
   double factor(GemmRole role, Regime regime) const;
 
   const GemmTable& table_;
   GemmDevice device_;
   Neighbours neighbours_;
+  static constexpr std::size_t kRoles = 3;
+  static constexpr std::size_t kRegimes = 3;
+  std::array<std::array<Witness, kRegimes>, kRoles> witnesses_;
 };
 
 }  // namespace headway

@@ -30,7 +30,8 @@ constexpr Passes kEagerRotaryBackward = {12, 0, 0, 6};
 
 // Megatron's unfused vocabulary-parallel loss in fp32 (tensor_parallel/cross_entropy.py): cast and
 // maximum; subtract, exponential, sum and divide in place; backward a product in place and a cast.
-// Logits that come in fp32 were cast by an operation of their own, and so is a gradient that leaves so.
+// Logits that come in fp32 were cast by an operation of their own, and so is a gradient that leaves
+// so.
 Passes cross_entropy(const Kernel& kernel) {
   const auto wide = [](DataType type) { return size_of(type, 1).count >= 4; };
   switch (kernel.kind) {

@@ -226,19 +226,28 @@ bool enabled(const NcclSystem& system, NcclProtocol protocol) {
   return system.compute_capability >= 70 && system.nvlink && (system.nodes == 1 || system.near_nic);
 }
 
-// The fastest candidate grid: most channels x speed that the links carry; of equals the fewer,
-// faster channels, as the search meets them first.
-template <std::size_t N>
-NcclGraph best_graph(const std::array<double, N>& candidates, double limit,
-                     double per_channel_limit, int most) {
+// What the links carry: `inside` GB/s within a node, and over several nodes `nics` of `nic` GB/s,
+// each of which takes whole channels only.
+struct Limits {
+  double inside = 0;
+  int nics = 0;
+  double nic = 0;
+};
+
+// The fastest candidate: most channels x speed that the links carry; of equals the fewer, faster
+// channels, as the search meets them first.
+NcclGraph best_graph(std::span<const double> candidates, const Limits& limits) {
   NcclGraph best;
   double best_total = 0;
   for (const double speed : candidates) {
-    if (speed > per_channel_limit * 1.0001) continue;
-    const int channels = std::min(most, static_cast<int>(limit / speed + 1e-9));
+    double channels = limits.inside > 0 ? std::floor(limits.inside / speed + 1e-9) : kMaxChannels;
+    if (limits.nics > 0) {
+      channels = std::min(channels, limits.nics * std::floor(limits.nic / speed + 1e-9));
+    }
+    channels = std::min<double>(channels, kMaxChannels);
     if (channels * speed > best_total * 1.0001) {
       best_total = channels * speed;
-      best = {channels, speed, speed};
+      best = {static_cast<int>(channels), speed, speed};
     }
   }
   return best;
@@ -249,17 +258,15 @@ double nvlink_share(int compute_capability) {
   return compute_capability >= 90 ? kShare90 : kShare80;
 }
 
-NcclGraph search(int compute_capability, bool several_nodes, double limit, double per_channel) {
+NcclGraph search(int compute_capability, const Limits& limits) {
+  const bool several_nodes = limits.nics > 0;
   if (compute_capability >= 100) {
-    return several_nodes ? best_graph(kInter100, limit, per_channel, kMaxChannels)
-                         : best_graph(kIntra100, limit, per_channel, kMaxChannels);
+    return several_nodes ? best_graph(kInter100, limits) : best_graph(kIntra100, limits);
   }
   if (compute_capability >= 90) {
-    return several_nodes ? best_graph(kInter90, limit, per_channel, kMaxChannels)
-                         : best_graph(kIntra90, limit, per_channel, kMaxChannels);
+    return several_nodes ? best_graph(kInter90, limits) : best_graph(kIntra90, limits);
   }
-  return several_nodes ? best_graph(kInter80, limit, per_channel, kMaxChannels)
-                       : best_graph(kIntra80, limit, per_channel, kMaxChannels);
+  return several_nodes ? best_graph(kInter80, limits) : best_graph(kIntra80, limits);
 }
 
 }  // namespace
@@ -285,17 +292,17 @@ NcclSystem nccl_system(int compute_capability, int ranks, int nodes, bool nvswit
   const double nvlink = nvlink_gb_per_s * nvlink_share(compute_capability);
   const double inside = nvlink > 0 ? nvlink : nic_gb_per_s;
   if (nodes == 1) {
-    system.ring = search(compute_capability, false, inside, inside);
+    system.ring = search(compute_capability, {inside, 0, 0});
+    if (system.ring.channels == 0) system.ring = {1, inside, inside};
     if (system.ring.intra_gb_per_s >= kSplitSpeed) {
       system.ring.channels *= 2;
       system.ring.intra_gb_per_s /= 2;
       system.ring.inter_gb_per_s /= 2;
     }
   } else {
-    const double network = nics * nic_gb_per_s;
+    // One rank of a node passes nothing on inside it.
     const bool one_each = per_node(system) == 1;
-    system.ring = search(compute_capability, true, one_each ? network : std::min(network, inside),
-                         nic_gb_per_s);
+    system.ring = search(compute_capability, {one_each ? 0 : inside, nics, nic_gb_per_s});
     if (system.ring.channels == 0) {
       // Slower than any candidate: one channel at the NIC's speed.
       system.ring = {1, nic_gb_per_s, nic_gb_per_s};
