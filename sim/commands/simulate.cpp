@@ -91,9 +91,8 @@ MachineWhatIf read_machine(const SimulateArguments& arguments, const Job& job) {
   return machine;
 }
 
-void write_trace(const std::string& path, const SimulatedStep& step, const StepReport& report,
-                 const CommandLine& line) {
-  const std::string text = trace_json(step, report.memory);
+void write_trace(const std::string& path, const SimulatedStep& step, const CommandLine& line) {
+  const std::string text = trace_json(step);
   write_answer(path, path.ends_with(".gz") ? gzip(text) : text, line);
 }
 
@@ -130,7 +129,7 @@ int simulate_command(const CommandLine& line) {
   }
 
   if (!arguments.program.empty()) write_answer(arguments.program, to_json(step.program), line);
-  if (!arguments.trace.empty()) write_trace(arguments.trace, step, report, line);
+  if (!arguments.trace.empty()) write_trace(arguments.trace, step, line);
   if (!arguments.json.empty()) write_answer(arguments.json, result_json(job, report, wall_clock), line);
   if (arguments.json != "-" && arguments.program != "-" && arguments.trace != "-") {
     line.out << summary(job, report);

@@ -1,7 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <ostream>
 
-#include "sim/cluster/topology.hpp"
+#include "sim/cluster/topology_text.hpp"
 #include "sim/commands/command.hpp"
 
 namespace headway {

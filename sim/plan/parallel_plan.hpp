@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/core/units.hpp"
@@ -14,6 +15,8 @@ namespace headway {
 
 enum class DataParallelKind : std::uint8_t { kDdp, kZero1, kDistributedOptimizer };
 enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
+std::string_view name(DataParallelKind kind);   // "distributed_optimizer"
+std::string_view name(Recompute recompute);     // "selective"
 
 struct ParallelPlan {
   int tp = 1, cp = 1, ep = 1, pp = 1, dp = 1;

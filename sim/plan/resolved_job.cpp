@@ -48,30 +48,6 @@ std::string_view word(PositionEmbedding position) {
   return "";
 }
 
-std::string_view word(DataParallelKind kind) {
-  switch (kind) {
-    case DataParallelKind::kDdp:
-      return "ddp";
-    case DataParallelKind::kZero1:
-      return "zero1";
-    case DataParallelKind::kDistributedOptimizer:
-      return "distributed_optimizer";
-  }
-  return "";
-}
-
-std::string_view word(Recompute recompute) {
-  switch (recompute) {
-    case Recompute::kNone:
-      return "none";
-    case Recompute::kSelective:
-      return "selective";
-    case Recompute::kFull:
-      return "full";
-  }
-  return "";
-}
-
 std::string_view word(GradientAccumulation accumulation) {
   switch (accumulation) {
     case GradientAccumulation::kFused:
@@ -217,12 +193,12 @@ class ResolvedJob {
     leaf("scatter_gather", plan.scatter_gather);
     leaf("micro_batch", plan.micro_batch);
     leaf("micro_batches", plan.micro_batches);
-    leaf("dp_kind", word(plan.dp_kind));
+    leaf("dp_kind", name(plan.dp_kind));
     if (plan.bucket_elements) leaf("bucket_elements", *plan.bucket_elements);
     leaf("overlap_grad_reduce", plan.overlap_grad_reduce);
     leaf("overlap_param_gather", plan.overlap_param_gather);
     leaf("grad_dtype", name(plan.gradient_type));
-    leaf("recompute", word(plan.recompute));
+    leaf("recompute", name(plan.recompute));
     if (plan.recompute == Recompute::kFull) leaf("recompute_layers", plan.recompute_layers);
     leaf("optimizer", plan.optimizer);
     leaf("synchronous_optimizer", plan.synchronous_optimizer);

@@ -2,11 +2,13 @@
 
 #include <zlib.h>
 
-#include <charconv>
+#include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <vector>
 
 #include "sim/core/json_writer.hpp"
+#include "sim/program/lifetime.hpp"
 
 namespace headway {
 
@@ -22,8 +24,7 @@ std::string microseconds(Time time) {
 
 class Trace {
  public:
-  Trace(const SimulatedStep& step, const MemoryReport& memory)
-      : step_(step), memory_(memory), json_(0) {}
+  explicit Trace(const SimulatedStep& step) : step_(step), json_(0) {}
 
   std::string text() {
     json_.begin_object().field("displayTimeUnit", "ms").key("traceEvents").begin_array();
@@ -133,18 +134,48 @@ class Trace {
     }
   }
 
-  void add_memory();
+  // Memory is counted in issue order; its time axis is when an issue's first operation starts and its
+  // last one ends.
+  void add_memory() {
+    constexpr Time kNever = Time::max();
+    const std::size_t instances = step_.lowered.graph.instances.size();
+    std::vector<Time> starts(instances, kNever), ends(instances, Time::zero());
+    for (const Span& span : step_.timeline.spans) {
+      if (span.stream == step_.lowered.graph.streams_per_device) continue;
+      const auto i = static_cast<std::size_t>(span.instance);
+      starts[i] = std::min(starts[i], span.start);
+      ends[i] = std::max(ends[i], span.end);
+    }
+    std::map<int, MemoryUse> uses;
+    for (std::size_t i = 0; i < instances; ++i) {
+      if (starts[i] == kNever) continue;
+      const Instance& instance = step_.lowered.graph.instances[i];
+      const int kind = step_.lowered.device_kind[static_cast<std::size_t>(instance.device)];
+      auto found = uses.find(kind);
+      if (found == uses.end()) {
+        found = uses.emplace(kind, memory_use(step_.program, kind_of(instance.device), true)).first;
+      }
+      const auto issue = static_cast<std::size_t>(instance.label);
+      add_counter(instance.device, starts[i], found->second.during_issue[issue]);
+      add_counter(instance.device, ends[i], found->second.after_issue[issue]);
+    }
+  }
+
+  void add_counter(int device, Time time, Bytes bytes) {
+    json_.begin_object().field("ph", "C").field("pid", device).field("name", "memory");
+    json_.key("ts").raw(microseconds(time)).key("args").begin_object();
+    json_.field("GiB", bytes.gib()).end_object().end_object();
+  }
 
   const SimulatedStep& step_;
-  const MemoryReport& memory_;
   JsonWriter json_;
   std::vector<MessageEnds> ends_;
 };
 
 }  // namespace
 
-std::string trace_json(const SimulatedStep& step, const MemoryReport& memory) {
-  return Trace(step, memory).text();
+std::string trace_json(const SimulatedStep& step) {
+  return Trace(step).text();
 }
 
 std::string gzip(const std::string& text) {

@@ -281,6 +281,7 @@ class Lowering {
       step_.device_kind.push_back(kind_of_rank_[static_cast<std::size_t>(rank)]);
     }
     step_.graph.devices = static_cast<int>(step_.device_rank.size());
+    step_.graph.host_cause = static_cast<int>(Cause::kHost);
     step_.graph.streams_per_device = static_cast<int>(program_.streams.size());
     const std::size_t group_classes = step_.partition.group_representative.size();
     distinct_classes_.resize(group_classes);

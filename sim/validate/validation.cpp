@@ -44,9 +44,9 @@ std::map<std::string, std::string> properties_of(const Job& job) {
           {"pp", number(job.plan.pp)},
           {"micro_batch", number(job.plan.micro_batch)},
           {"sequence_length", number(job.sequence_length)},
-          {"dp_kind", dp_kind_name(job.plan.dp_kind)},
+          {"dp_kind", std::string(name(job.plan.dp_kind))},
           {"schedule", job.plan.pp == 1 ? "none" : job.plan.schedule},
-          {"recompute", recompute_name(job.plan.recompute)},
+          {"recompute", std::string(name(job.plan.recompute))},
           {"precision", std::string(name(job.precision))},
           {"framework", job.software.framework},
           {"attention", std::string(name(job.software.attention))}};

@@ -1,0 +1,29 @@
+#include "sim/plan/parallel_plan.hpp"
+
+namespace headway {
+
+std::string_view name(DataParallelKind kind) {
+  switch (kind) {
+    case DataParallelKind::kDdp:
+      return "ddp";
+    case DataParallelKind::kZero1:
+      return "zero1";
+    case DataParallelKind::kDistributedOptimizer:
+      return "distributed_optimizer";
+  }
+  return "";
+}
+
+std::string_view name(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::kNone:
+      return "none";
+    case Recompute::kSelective:
+      return "selective";
+    case Recompute::kFull:
+      return "full";
+  }
+  return "";
+}
+
+}  // namespace headway
