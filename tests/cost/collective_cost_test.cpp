@@ -148,6 +148,29 @@ TEST_F(CollectiveCostOnDgxA100, ChoosesAsNcclDoes) {
   EXPECT_EQ(cost_.price(of(CollectiveKind::kAllReduce, kMiB), across(64, 8)).algorithm, "tree");
 }
 
+// Published nccl-tests over InfiniBand and RoCE, in calibration/points/collectives.csv: oci-hpc and
+// coreweave (H100, 2 and 12 nodes), vultr-b200-poc (2 nodes). None of them is in a profile.
+TEST(CollectiveCost, IsWithin15PercentOfPublishedLargeMessagesBetweenNodes) {
+  struct Run {
+    const char* topology;
+    int nodes;
+    std::int64_t mebibytes;
+    double measured_us;
+  };
+  for (const Run& run : {Run{"dgx-h100", 2, 1024, 4478.8}, Run{"dgx-h100", 2, 16384, 68359},
+                         Run{"dgx-h100", 12, 512, 2984.6}, Run{"dgx-h100", 12, 8192, 43980},
+                         Run{"dgx-b200", 2, 512, 1620.0}, Run{"dgx-b200", 2, 16384, 44871}}) {
+    const Topology whole = topology(run.topology, 8 * run.nodes);
+    const Profile profile = read_profile(whole.default_profile());
+    const CollectivePrice price =
+        CollectiveCost(profile, whole)
+            .price(of(CollectiveKind::kAllReduce, run.mebibytes * kMiB), across(run.nodes, 8));
+    EXPECT_NEAR(price.alone.time.microseconds() / run.measured_us, 1, 0.15)
+        << run.topology << " " << run.nodes << " nodes, " << run.mebibytes << " MiB";
+    EXPECT_EQ(price.alone.grade, Grade::kFitted);
+  }
+}
+
 TEST(CollectiveCost, PricesEveryShippedTopologyWithItsOwnProfile) {
   for (const TopologyName& each : topology_presets()) {
     const Profile profile = read_profile(each.profiles.front());
