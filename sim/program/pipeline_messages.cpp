@@ -28,10 +28,11 @@ class MessageOrder {
     for (const Action& action : actions.front()) {
       if (!is_forward(action)) first_backward_.push_back(action);
     }
-    warm_up_ = static_cast<std::size_t>(
-        std::find_if(actions_.begin(), actions_.end(),
-                     [](const Action& action) { return !is_forward(action); }) -
-        actions_.begin());
+    // The forwards before the first forward-backward pair; all of them where they all come first.
+    const auto backward = std::find_if(actions_.begin(), actions_.end(),
+                                       [](const Action& action) { return !is_forward(action); });
+    const auto leading = static_cast<std::size_t>(backward - actions_.begin());
+    warm_up_ = leading == forward_.size() ? leading : leading - 1;
   }
 
   // After each action: its output, and the next action's input.
@@ -52,6 +53,7 @@ class MessageOrder {
   std::vector<ScheduledAction> chained(bool paired) {
     open();
     receive(batch(), forward_.front());
+    if (warm_up_ == 0) receive(batch(), backward_.front());
     std::size_t f = 0, b = 0;
     std::vector<PostedMessage> held;
     for (std::size_t k = 0; k < actions_.size(); ++k) {
@@ -61,7 +63,7 @@ class MessageOrder {
         std::vector<PostedMessage>& target = paired && k >= warm_up_ ? held : batch();
         send(target, action);
         receive_after_forward(target, f++);
-        if (k + 1 == warm_up_ && !backward_.empty()) receive(batch(), backward_.front());
+        if (k + 1 == warm_up_) receive(batch(), backward_.front());
       } else {
         std::vector<PostedMessage>& target = batch();
         target.insert(target.end(), held.begin(), held.end());

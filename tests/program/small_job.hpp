@@ -23,6 +23,7 @@ inline Job small_job() {
   problems.throw_if_any();
   Job job = *reading.job;
   job.software.vocabulary_multiple = 4;
+  job.software.fused_loss = false;
   return job;
 }
 

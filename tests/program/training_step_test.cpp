@@ -1,52 +1,405 @@
 #include "sim/program/training_step.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sim/program/program_json.hpp"
+#include <map>
+#include <random>
+#include <set>
+
+#include "tests/program/program_player.hpp"
 #include "tests/program/small_job.hpp"
 
 namespace headway {
 namespace {
 
-TEST(TrainingStep, EveryKindOfPlanLowersToASoundProgram) {
+using testing::IsEmpty;
+
+// A job of many kinds, drawn; nothing where the draw is no legal plan.
+class DrawnJob {
+ public:
+  explicit DrawnJob(unsigned seed) : random_(seed) {}
+
+  std::optional<Job> draw() {
+    Job job = coin() ? small_llama() : small_job();
+    const int tp = 1 << below(2), pp = 1 << below(3), dp = 1 << below(2);
+    const int vpp = pp > 1 && pp < 4 ? 1 + below(2) : 1;
+    job.plan.micro_batch = 1 + below(2);
+    job = spread(std::move(job), tp, pp, dp, vpp);
+    if (vpp > 1 && job.plan.micro_batches < pp) return std::nullopt;
+    if (vpp == 1 && coin()) job.plan.schedule = "gpipe";
+    if (vpp > 1 && coin()) job.plan.vpp_group = static_cast<int>(job.plan.micro_batches);
+    if (pp == 4 && coin()) job.plan.stage_layers = {0, 2, 2, 0};
+    job.model.tie_word_embeddings = coin();
+    job.plan.sequence_parallel = coin();
+    job.plan.overlap_p2p = coin();
+    job.plan.scatter_gather = coin();
+    job.plan.overlap_grad_reduce = coin();
+    job.plan.overlap_param_gather = coin();
+    job.plan.dp_kind = static_cast<DataParallelKind>(below(3));
+    if (coin()) job.plan.bucket_elements = 2000;
+    job.plan.recompute = static_cast<Recompute>(below(3));
+    job.plan.recompute_layers = below(2);
+    job.plan.optimizer = coin() ? "adamw" : "sgd";
+    job.software.dropout = coin() ? 0.1 : 0.0;
+    job.software.fused_kernels = coin();
+    job.software.accumulation = static_cast<GradientAccumulation>(below(3));
+    job.software.gathered_logits = coin();
+    job.software.fused_loss = coin();
+    job.software.p2p_synchronises = coin();
+    job.software.batched_p2p = coin();
+    job.software.attention = coin() ? AttentionKernel::kUnfused : AttentionKernel::kFlash2;
+    const Precision precisions[] = {Precision::kFp64, Precision::kFp32, Precision::kBf16};
+    job.precision = precisions[below(3)];
+    return job;
+  }
+
+ private:
+  int below(unsigned limit) { return static_cast<int>(random_() % limit); }
+  bool coin() { return below(2) == 1; }
+  std::mt19937 random_;
+};
+
+TEST(TrainingStep, EveryDrawnPlanIsSoundAndRunsToItsEnd) {
   int lowered = 0;
-  for (const bool llama : {false, true}) {
-    for (const int tp : {1, 2}) {
-      for (const int pp : {1, 2, 4}) {
-        for (const int dp : {1, 2}) {
-          for (const int vpp : {1, 2}) {
-            if (vpp > 1 && pp == 1) continue;
-            for (int variant = 0; variant < 48; ++variant) {
-              Job job = llama ? small_llama() : small_job();
-              job.model.num_hidden_layers = 8;
-              job = spread(job, tp, pp, dp, vpp);
-              job.plan.sequence_parallel = (variant & 1) != 0;
-              job.plan.overlap_p2p = (variant & 2) != 0;
-              job.plan.overlap_grad_reduce = (variant & 4) != 0;
-              job.plan.overlap_param_gather = (variant & 4) != 0;
-              job.plan.scatter_gather = (variant & 8) != 0;
-              job.software.dropout = (variant & 8) != 0 ? 0.1 : 0;
-              job.software.fused_kernels = (variant & 1) == 0;
-              job.plan.dp_kind = static_cast<DataParallelKind>(variant / 16);
-              job.plan.recompute = static_cast<Recompute>(variant % 3);
-              job.plan.bucket_elements = 2000;
-              job.software.accumulation = static_cast<GradientAccumulation>((variant + 1) % 3);
-              job.software.gathered_logits = variant % 5 == 0;
-              job.software.fused_loss = variant % 7 < 3;
-              job.software.p2p_synchronises = variant % 11 == 0;
-              if (variant % 4 == 3) job.precision = Precision::kFp64;
-              const Program program = lower(job);
-              ASSERT_NO_THROW(check(program, "lowered"))
-                  << "tp " << tp << " pp " << pp << " dp " << dp << " vpp " << vpp << " variant "
-                  << variant;
-              ++lowered;
-            }
-          }
-        }
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    const std::optional<Job> job = DrawnJob(seed).draw();
+    if (!job) continue;
+    SCOPED_TRACE(seed);
+    const Program program = lower(*job);
+    ASSERT_NO_THROW(check(program, "lowered"));
+    ASSERT_THAT(play(program).stuck, IsEmpty());
+    ++lowered;
+  }
+  EXPECT_GT(lowered, 150);
+}
+
+TEST(TrainingStep, LargePipelinesRunToTheirEnd) {
+  struct Case {
+    const char* schedule;
+    int pp, vpp, micro_batches, group;
+  };
+  for (const Case& one : {Case{"gpipe", 8, 1, 12, 0}, Case{"1f1b", 8, 1, 3, 0},
+                          Case{"1f1b", 8, 1, 20, 0}, Case{"interleaved", 8, 3, 16, 0},
+                          Case{"interleaved", 4, 2, 4, 0}, Case{"interleaved", 4, 2, 10, 5},
+                          Case{"interleaved", 4, 3, 14, 5}, Case{"interleaved", 4, 2, 11, 7}}) {
+    for (const bool overlap : {false, true}) {
+      SCOPED_TRACE(one.schedule);
+      SCOPED_TRACE(one.group);
+      Job job = small_job();
+      job.model.num_hidden_layers = one.pp * one.vpp;
+      job.global_batch = one.micro_batches;
+      job = spread(std::move(job), 1, one.pp, 1, one.vpp);
+      job.plan.schedule = one.schedule;
+      job.plan.vpp_group = one.group;
+      job.plan.overlap_p2p = overlap;
+      const Program program = lower(job);
+      ASSERT_NO_THROW(check(program, "lowered"));
+      EXPECT_THAT(play(program).stuck, IsEmpty());
+    }
+  }
+}
+
+// How often each (layer, micro-batch) runs the template, over all kinds.
+std::map<std::pair<int, int>, int> runs(const Program& program, const std::string& base) {
+  std::map<std::pair<int, int>, int> count;
+  for (const RankKind& kind : program.kinds) {
+    for (const Issue& issue : kind.order) {
+      for (const Step& step : kind.passes[static_cast<std::size_t>(issue.pass)].steps) {
+        const std::string& name =
+            program.templates[static_cast<std::size_t>(step.template_index)].name;
+        if (name == base || name.starts_with(base + ".")) ++count[{step.layer, issue.micro_batch}];
       }
     }
   }
-  EXPECT_EQ(lowered, 48 * 2 * 2 * 2 * 5);
+  return count;
+}
+
+std::map<std::pair<int, int>, int> each(int layers, int micro_batches, int times) {
+  std::map<std::pair<int, int>, int> count;
+  for (int layer = 0; layer < layers; ++layer) {
+    for (int m = 0; m < micro_batches; ++m) count[{layer, m}] = times;
+  }
+  return count;
+}
+
+TEST(TrainingStep, EveryLayerOfEveryMicroBatchRunsOnceForwardAndOnceBackward) {
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved"}) {
+    const bool interleaved = std::string(schedule) == "interleaved";
+    Job job = spread(small_job(), 1, 2, 2, interleaved ? 2 : 1);
+    job.plan.schedule = schedule;
+    job.plan.overlap_grad_reduce = true;
+    job.plan.overlap_param_gather = true;
+    job.plan.dp_kind = DataParallelKind::kDistributedOptimizer;
+    const Program program = lower(job);
+    EXPECT_EQ(runs(program, "layer.forward"), each(4, 4, 1)) << schedule;
+    EXPECT_EQ(runs(program, "layer.backward"), each(4, 4, 1)) << schedule;
+    EXPECT_EQ(runs(program, "embedding.forward"), each(1, 4, 1)) << schedule;
+    EXPECT_EQ(runs(program, "embedding.backward"), each(1, 4, 1)) << schedule;
+    const std::map<std::pair<int, int>, int> head = {
+        {{4, 0}, 1}, {{4, 1}, 1}, {{4, 2}, 1}, {{4, 3}, 1}};
+    EXPECT_EQ(runs(program, "head.forward"), head) << schedule;
+    EXPECT_EQ(runs(program, "head.backward"), head) << schedule;
+  }
+}
+
+TEST(TrainingStep, FullRecomputationRunsTheFirstLayersOfAStageTwice) {
+  Job job = spread(small_job(), 1, 2, 1);
+  job.plan.recompute = Recompute::kFull;
+  EXPECT_EQ(runs(lower(job), "layer.forward"), each(4, 8, 2));
+  job.plan.recompute_layers = 1;  // layers 0 and 2
+  std::map<std::pair<int, int>, int> expected = each(4, 8, 1);
+  for (auto& [layer, count] : expected) count = layer.first % 2 == 0 ? 2 : 1;
+  EXPECT_EQ(runs(lower(job), "layer.forward"), expected);
+}
+
+// Every operation that a kind issues, with the layer it is applied to.
+template <typename Visit>
+void visit_operations(const Program& program, const RankKind& kind, Visit visit) {
+  for (const Issue& issue : kind.order) {
+    for (const Step& step : kind.passes[static_cast<std::size_t>(issue.pass)].steps) {
+      const Template& list = program.templates[static_cast<std::size_t>(step.template_index)];
+      for (const TemplateOperation& operation : list.operations) visit(operation, step.layer);
+    }
+  }
+}
+
+using Instance = std::pair<int, int>;  // family, layer
+
+// The buffers that the operand stands for, shares and their mirrors resolved.
+std::vector<Instance> resolved(const Program& program, BufferRef reference, int layer) {
+  const BufferFamily& family = program.buffers[static_cast<std::size_t>(reference.family)];
+  if (family.mirrors.empty()) {
+    return {{reference.family, family.per_layer ? reference.layer + layer : 0}};
+  }
+  std::vector<Instance> instances;
+  for (const BufferRef& mirror : family.mirrors) instances.push_back({mirror.family, mirror.layer});
+  return instances;
+}
+
+TEST(TrainingStep, EveryParameterHasOneGradientAndIsUpdatedOnce) {
+  for (unsigned seed = 0; seed < 120; ++seed) {
+    const std::optional<Job> job = DrawnJob(seed).draw();
+    if (!job) continue;
+    SCOPED_TRACE(seed);
+    const Program program = lower(*job);
+    for (const RankKind& kind : program.kinds) {
+      std::set<Instance> parameters, gradients;
+      for (const BufferRef& held : kind.persistent) {
+        const BufferFamily& family = program.buffers[static_cast<std::size_t>(held.family)];
+        if (family.category == BufferCategory::kParameter) {
+          EXPECT_TRUE(parameters.insert({held.family, held.layer}).second) << family.name;
+        }
+        if (family.category == BufferCategory::kGradient) {
+          EXPECT_TRUE(gradients.insert({held.family, held.layer}).second) << family.name;
+        }
+      }
+      ASSERT_EQ(parameters.size(), gradients.size());
+      std::map<Instance, int> updated, reduced;
+      visit_operations(program, kind, [&](const TemplateOperation& operation, int layer) {
+        const auto* kernel = std::get_if<Kernel>(&operation.operation);
+        const auto* collective = std::get_if<Collective>(&operation.operation);
+        if (kernel != nullptr &&
+            (kernel->kind == KernelKind::kAdam || kernel->kind == KernelKind::kSgd)) {
+          for (const BufferRef& read : operation.reads) {
+            for (const Instance& instance : resolved(program, read, layer)) {
+              if (gradients.contains(instance)) ++updated[instance];
+            }
+          }
+        }
+        if (collective != nullptr && operation.cause == Cause::kDataParallel) {
+          for (const BufferRef& read : operation.reads) {
+            const Instance instance{read.family, read.layer + layer};
+            if (gradients.contains(instance)) ++reduced[instance];
+          }
+        }
+      });
+      for (const Instance& gradient : gradients) {
+        EXPECT_EQ(updated[gradient], 1);
+        EXPECT_EQ(reduced[gradient], job->plan.dp > 1 ? 1 : 0);
+      }
+    }
+  }
+}
+
+TEST(TrainingStep, EveryPartOfTheModelIsHeldByOneStageAndATiedTableByTwo) {
+  for (const bool tied : {false, true}) {
+    Job job = spread(small_job(), 2, 4, 1);
+    job.model.tie_word_embeddings = tied;
+    const Program program = lower(job);
+    std::map<std::string, int> holders;
+    for (const RankKind& kind : program.kinds) {
+      for (const BufferRef& held : kind.persistent) {
+        const BufferFamily& family = program.buffers[static_cast<std::size_t>(held.family)];
+        if (family.category != BufferCategory::kParameter) continue;
+        for (const TensorPart& part : family.parts) {
+          ++holders[family.per_layer ? std::to_string(held.layer) + "." + part.name : part.name];
+        }
+      }
+    }
+    // 16 parts a layer: two norms of 2, qkv 3 + 3, projection 2, first 2, second 2; tables, final
+    // norm.
+    EXPECT_EQ(holders.size(), 4u * 16 + 2 + 2 + (tied ? 0 : 1));
+    for (const auto& [part, count] : holders) {
+      EXPECT_EQ(count, tied && part == "embedding.word_weight" ? 2 : 1) << part;
+    }
+  }
+}
+
+TEST(TrainingStep, TheNormCountsEveryParameterOfTheModelOnce) {
+  // Over all ranks of a model: replicated gradients count 1/tp each, the tied table on one stage
+  // only.
+  for (const int tp : {1, 2}) {
+    for (const bool tied : {false, true}) {
+      Job job = spread(small_job(), tp, 2, 1);
+      job.model.tie_word_embeddings = tied;
+      const Program program = lower(job);
+      double counted = 0;
+      for (const RankKind& kind : program.kinds) {
+        visit_operations(program, kind, [&](const TemplateOperation& operation, int) {
+          const auto* kernel = std::get_if<Kernel>(&operation.operation);
+          if (kernel == nullptr) return;
+          if (kernel->kind == KernelKind::kSquaredNorm) {
+            counted += static_cast<double>(kernel->rows * tp);
+          }
+          if (operation.name == "norm.share") counted *= 1.0;
+          if (operation.name == "norm.replicated") {
+            counted -= static_cast<double>(kernel->rows * tp);
+            counted += static_cast<double>(kernel->rows);  // tp ranks, 1/tp each
+          }
+        });
+      }
+      job.model.vocab_size = job.padded_vocabulary();
+      EXPECT_EQ(counted,
+                static_cast<double>(count_parameters(job.model, job.sequence_length).total));
+    }
+  }
+}
+
+TEST(TrainingStep, TheHostWorksOncePerMicroBatchAndStageAndOncePerStep) {
+  const Program program = lower(spread(small_job(), 1, 2, 1, 2));
+  for (const RankKind& kind : program.kinds) {
+    std::map<HostKind, int> work;
+    visit_operations(program, kind, [&](const TemplateOperation& operation, int) {
+      if (const auto* host = std::get_if<HostWork>(&operation.operation)) ++work[host->kind];
+    });
+    EXPECT_EQ(work[HostKind::kMicroBatch], 8 * 2);
+    EXPECT_EQ(work[HostKind::kStep], 1);
+  }
+}
+
+TEST(TrainingStep, BucketsAreReducedWhileTheBackwardPassGoesOn) {
+  Job job = spread(small_llama(), 1, 1, 2);
+  job.plan.overlap_grad_reduce = true;
+  job.plan.bucket_elements = 3000;
+  const Program program = lower(job);
+  const RankKind& kind = program.kinds[0];
+  // The last micro-batch's backward reduces each bucket right behind the layer that completes it.
+  std::string text;
+  for (const Pass& pass : kind.passes) {
+    if (pass.name != "0B_last") continue;
+    for (const Step& step : pass.steps) {
+      const std::string& name =
+          program.templates[static_cast<std::size_t>(step.template_index)].name;
+      text += name.substr(0, name.find(".c")) +
+              (name.starts_with("layer") ? std::to_string(step.layer) : "") + " ";
+    }
+  }
+  EXPECT_EQ(text,
+            "head.backward layer.backward3 reduce.rank0 layer.backward2 reduce.rank0 "
+            "layer.backward1 reduce.rank0 layer.backward0 reduce.rank0 embedding.backward "
+            "reduce.rank0 ");
+  int last = 0;
+  for (const Issue& issue : kind.order) {
+    if (kind.passes[static_cast<std::size_t>(issue.pass)].name != "0B_last") continue;
+    EXPECT_EQ(issue.micro_batch, program.micro_batches - 1);
+    ++last;
+  }
+  EXPECT_EQ(last, 1);
+}
+
+TEST(TrainingStep, OnlyTheFirstRanksFirstChunkHasSmallBuckets) {
+  // Megatron-LM; DeepSpeed's ZeRO-1 cuts everywhere.
+  const auto reductions = [](DataParallelKind how) {
+    Job job = spread(small_llama(), 1, 2, 2);
+    job.plan.dp_kind = how;
+    job.plan.bucket_elements = 1000;
+    const Program program = lower(job);
+    std::vector<int> counts;
+    for (const RankKind& kind : program.kinds) {
+      counts.push_back(0);
+      visit_operations(program, kind, [&](const TemplateOperation& operation, int) {
+        counts.back() += operation.name.starts_with("reduce.") ? 1 : 0;
+      });
+    }
+    return counts;
+  };
+  // First rank: two layers of second 1024 | first 2048 | norm, projection, qkv, norm, second 1824 |
+  // first 2048 | norm, projection, qkv, norm and the table 960: open | 1760. Last rank: one bucket.
+  EXPECT_EQ(reductions(DataParallelKind::kDdp), (std::vector<int>{5, 1}));
+  EXPECT_EQ(reductions(DataParallelKind::kDistributedOptimizer), (std::vector<int>{5, 1}));
+  EXPECT_GT(reductions(DataParallelKind::kZero1)[1], 4);
+}
+
+TEST(TrainingStep, SharesOfTheOptimizerAreOneDpthOfTheirBuckets) {
+  Job job = spread(small_llama(), 1, 1, 4);
+  job.plan.dp_kind = DataParallelKind::kDistributedOptimizer;
+  const Program program = lower(job);
+  // 64 x 16 table and head, 4 layers of 3872, final norm 16: 17,552 / 4.
+  int masters = 0;
+  for (const BufferFamily& family : program.buffers) {
+    if (!family.name.starts_with("master.")) continue;
+    ++masters;
+    EXPECT_EQ(family.elements(), (2 * 960 + 4 * 3872 + 16) / 4);
+    EXPECT_EQ(program.groups[static_cast<std::size_t>(family.row_group)].name, "dp");
+  }
+  EXPECT_EQ(masters, 1);
+}
+
+TEST(TrainingStep, MessagesAreDividedAmongTensorParallelRanks) {
+  const auto message_elements = [](bool sequence_parallel, bool scatter_gather) {
+    Job job = spread(small_job(), 2, 2, 1);
+    job.plan.sequence_parallel = sequence_parallel;
+    job.plan.scatter_gather = scatter_gather;
+    const Program program = lower(job);
+    std::set<std::int64_t> elements;
+    for (const Template& list : program.templates) {
+      for (const TemplateOperation& operation : list.operations) {
+        const auto* collective = std::get_if<Collective>(&operation.operation);
+        if (collective != nullptr && operation.group < 0) elements.insert(collective->elements);
+      }
+    }
+    return elements;
+  };
+  // Facts 5: b s h; with sequence parallelism or slices 1/t of it.
+  EXPECT_EQ(message_elements(false, false), (std::set<std::int64_t>{8 * 16}));
+  EXPECT_EQ(message_elements(true, false), (std::set<std::int64_t>{8 * 16 / 2}));
+  EXPECT_EQ(message_elements(false, true), (std::set<std::int64_t>{8 * 16 / 2}));
+}
+
+TEST(TrainingStep, TheLossIsTheMeanOverTheGlobalBatch) {
+  const Program program = lower(spread(small_job(), 1, 1, 2));
+  for (const Template& list : program.templates) {
+    for (const TemplateOperation& operation : list.operations) {
+      if (operation.name != "loss.backward" && operation.name != "loss.mean") continue;
+      EXPECT_EQ(std::get<Kernel>(operation.operation).scale, 1.0 / (8 * 8));
+    }
+  }
+}
+
+TEST(ReferenceJob, IsTheSameStepOnOneRank) {
+  Job job = spread(small_job(), 2, 2, 2);
+  job.plan.sequence_parallel = true;
+  job.plan.recompute = Recompute::kFull;
+  const Job reference = reference_job(job);
+  EXPECT_EQ(reference.plan.micro_batches, 8);
+  EXPECT_EQ(reference.plan.micro_batch, 1);
+  EXPECT_EQ(reference.plan.stage_layers, (std::vector<std::int64_t>{4}));
+  EXPECT_EQ(reference.padded_vocabulary(), job.padded_vocabulary());
+  const Program program = lower(reference);
+  EXPECT_EQ(program.grid.size(), 1);
+  EXPECT_EQ(program.streams, (std::vector<std::string>{"compute"}));
+  EXPECT_THAT(program.groups, IsEmpty());
 }
 
 }  // namespace
