@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "sim/program/buffer_index.hpp"
@@ -29,17 +30,30 @@ Bytes rounded_block(Bytes bytes) {
 namespace {
 
 // Calls touch(reference, fresh) once for each buffer of an operation: fresh where it is written
-// without being read. Operations have a handful of operands, so a linear search is the fastest set.
+// without being read.
 template <typename Touch>
 void for_each_touch(const TemplateOperation& operation, Touch touch) {
   const auto& reads = operation.reads;
   const auto& writes = operation.writes;
-  for (auto read = reads.begin(); read != reads.end(); ++read) {
-    if (std::find(reads.begin(), read, *read) == read) touch(*read, false);
+  // Most operations have a handful of operands, and a linear search is the fastest set; a gradient
+  // norm reads hundreds.
+  constexpr std::size_t kHandful = 16;
+  if (reads.size() + writes.size() <= kHandful) {
+    for (auto read = reads.begin(); read != reads.end(); ++read) {
+      if (std::find(reads.begin(), read, *read) == read) touch(*read, false);
+    }
+    for (auto write = writes.begin(); write != writes.end(); ++write) {
+      if (std::find(writes.begin(), write, *write) != write) continue;
+      if (std::find(reads.begin(), reads.end(), *write) == reads.end()) touch(*write, true);
+    }
+    return;
   }
-  for (auto write = writes.begin(); write != writes.end(); ++write) {
-    if (std::find(writes.begin(), write, *write) != write) continue;
-    if (std::find(reads.begin(), reads.end(), *write) == reads.end()) touch(*write, true);
+  std::set<std::pair<int, int>> seen;
+  for (const BufferRef& read : reads) {
+    if (seen.insert({read.family, read.layer}).second) touch(read, false);
+  }
+  for (const BufferRef& write : writes) {
+    if (seen.insert({write.family, write.layer}).second) touch(write, true);
   }
 }
 
@@ -141,7 +155,10 @@ struct Variant {
 class OrderAnalysis {
  public:
   OrderAnalysis(const Program& program, const RankKind& kind)
-      : program_(program), kind_(kind), index_(program, kind) {
+      : program_(program),
+        kind_(kind),
+        index_(program, kind),
+        template_touches_(program.templates.size()) {
     mark_persistent();
     passes_.reserve(kind.passes.size());
     for (const Pass& pass : kind.passes) passes_.push_back(compile(pass));
@@ -170,37 +187,45 @@ class OrderAnalysis {
     bool initialised = false;
     bool crossing = false;
   };
-  // The touches a micro-batch has before it (or behind it), from one pass on.
-  struct Node {
-    std::vector<NextTouch> next;  // by buffer
-    std::vector<int> children;    // by pass; -1: none yet
-  };
+  // What micro-batches have before them (or behind them), as a tree: a node is a sequence of
+  // passes, and knows of each buffer the nearest (or the first) touch in it. Node 0 is the empty
+  // sequence.
   class Tree {
    public:
-    Tree(std::size_t buffers, std::size_t passes) : passes_(passes) {
-      nodes_.push_back(
-          {std::vector<NextTouch>(buffers, NextTouch::kNone), std::vector<int>(passes, -1)});
+    Tree(std::size_t buffers, const std::vector<CompiledPass>& passes)
+        : buffers_(buffers), passes_(passes) {
+      next_.assign(buffers, NextTouch::kNone);
+      children_.assign(passes.size(), -1);
     }
-    // The node in which `pass` stands before (or after) what `node` has; `nearest` tells whether
-    // the pass' own touches hide those of the node.
-    int child(int node, int pass, const CompiledPass& compiled, bool nearest) {
-      const int known = nodes_[at(node)].children[at(pass)];
-      if (known >= 0) return known;
-      const int fresh = static_cast<int>(nodes_.size());
-      nodes_[at(node)].children[at(pass)] = fresh;
-      Node added{nodes_[at(node)].next, std::vector<int>(passes_, -1)};
-      for (const auto& touch : compiled.first_touches) {
-        NextTouch& next = added.next[at(touch.buffer)];
+    // The node of `node`'s sequence and one pass more; `nearest` tells whether the pass' own
+    // touches hide those of the node.
+    int child(int node, int pass, bool nearest) {
+      const std::size_t slot = at(node) * passes_.size() + at(pass);
+      if (children_[slot] >= 0) return children_[slot];
+      const int added = static_cast<int>(parents_.size());
+      children_[slot] = added;
+      parents_.push_back(node);
+      children_.resize(children_.size() + passes_.size(), -1);
+      next_.resize(next_.size() + buffers_);
+      std::copy_n(next_.begin() + static_cast<std::ptrdiff_t>(at(node) * buffers_), buffers_,
+                  next_.end() - static_cast<std::ptrdiff_t>(buffers_));
+      NextTouch* own = next_.data() + at(added) * buffers_;
+      for (const auto& touch : passes_[at(pass)].first_touches) {
+        NextTouch& next = own[at(touch.buffer)];
         if (nearest || next == NextTouch::kNone) next = touch.kind;
       }
-      nodes_.push_back(std::move(added));
-      return fresh;
+      return added;
     }
-    NextTouch next(int node, int buffer) const { return nodes_[at(node)].next[at(buffer)]; }
+    // The sequence that a node adds its pass to.
+    int parent(int node) const { return parents_[at(node)]; }
+    NextTouch next(int node, int buffer) const { return next_[at(node) * buffers_ + at(buffer)]; }
 
    private:
-    std::size_t passes_;
-    std::vector<Node> nodes_;
+    std::size_t buffers_;
+    const std::vector<CompiledPass>& passes_;
+    std::vector<int> parents_ = {0};
+    std::vector<int> children_;    // by node and pass; -1: none yet
+    std::vector<NextTouch> next_;  // by node and buffer
   };
 
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
@@ -213,39 +238,63 @@ class OrderAnalysis {
     }
   }
 
+  // A template's touches, found once and not for every step.
+  struct TemplateTouches {
+    struct Touch {
+      BufferRef reference;
+      int operation = 0;
+      bool fresh = false;
+    };
+    std::vector<Touch> touches;
+    bool known = false;
+  };
+  const std::vector<TemplateTouches::Touch>& touches_of(int template_index) {
+    TemplateTouches& list = template_touches_[at(template_index)];
+    if (!list.known) {
+      list.known = true;
+      int operation = 0;
+      for (const TemplateOperation& entry : program_.templates[at(template_index)].operations) {
+        for_each_touch(entry, [&](BufferRef reference, bool fresh) {
+          list.touches.push_back({reference, operation, fresh});
+        });
+        ++operation;
+      }
+    }
+    return list.touches;
+  }
+
   CompiledPass compile(const Pass& pass) {
     CompiledPass compiled;
     std::vector<PassEvent> events;
     std::vector<int> touched;  // in order of first touch
-    int operation = 0;
+    int start = 0;
     for (const Step& step : pass.steps) {
-      compiled.step_starts.push_back(operation);
-      for (const TemplateOperation& entry :
-           program_.templates[at(step.template_index)].operations) {
-        for_each_touch(entry, [&](BufferRef reference, bool fresh) {
-          const int buffer = index_.number(reference, step.layer);
-          if (at(buffer) < persistent_.size() && persistent_[at(buffer)]) return;
-          if (at(buffer) >= last_touch_.size()) last_touch_.resize(at(buffer) + 1, -1);
-          int& last = last_touch_[at(buffer)];
-          if (last < 0) {
-            touched.push_back(buffer);
-            compiled.first_touches.push_back({buffer, fresh ? NextTouch::kFresh : NextTouch::kUse});
-            events.push_back({operation, buffer, true,
-                              fresh ? PassEvent::When::kAlways : PassEvent::When::kIfFirst});
-          } else if (fresh) {
-            events.push_back({last, buffer, false, PassEvent::When::kAlways});
-            events.push_back({operation, buffer, true, PassEvent::When::kAlways});
-          }
-          last = operation;
-        });
-        ++operation;
+      compiled.step_starts.push_back(start);
+      for (const auto& touch : touches_of(step.template_index)) {
+        const int operation = start + touch.operation;
+        const int buffer = index_.number(touch.reference, step.layer);
+        if (at(buffer) < persistent_.size() && persistent_[at(buffer)]) continue;
+        if (at(buffer) >= last_touch_.size()) last_touch_.resize(at(buffer) + 1, -1);
+        int& last = last_touch_[at(buffer)];
+        if (last < 0) {
+          touched.push_back(buffer);
+          compiled.first_touches.push_back(
+              {buffer, touch.fresh ? NextTouch::kFresh : NextTouch::kUse});
+          events.push_back({operation, buffer, true,
+                            touch.fresh ? PassEvent::When::kAlways : PassEvent::When::kIfFirst});
+        } else if (touch.fresh) {
+          events.push_back({last, buffer, false, PassEvent::When::kAlways});
+          events.push_back({operation, buffer, true, PassEvent::When::kAlways});
+        }
+        last = operation;
       }
+      start += static_cast<int>(program_.templates[at(step.template_index)].operations.size());
     }
     for (const int buffer : touched) {
       events.push_back({last_touch_[at(buffer)], buffer, false, PassEvent::When::kUnlessNeeded});
       last_touch_[at(buffer)] = -1;
     }
-    compiled.events = in_order(events, operation);
+    compiled.events = in_order(events, start);
     return compiled;
   }
 
@@ -292,18 +341,22 @@ class OrderAnalysis {
     }
   }
 
-  // The tree node of each issue: what its micro-batch has before it, the issue left aside.
+  // The tree node of each issue: its own pass, and what its micro-batch has before it (or behind
+  // it).
   std::vector<int> walk(Tree& tree, bool backwards) const {
     const std::size_t count = kind_.order.size();
-    std::vector<int> node_of(at(static_cast<int>(program_.micro_batches)), 0);
-    std::vector<int> nodes(count, 0);
+    std::vector<int> node_of(static_cast<std::size_t>(program_.micro_batches), 0);
+    std::vector<int> nodes(count);
     for (std::size_t k = 0; k < count; ++k) {
       const std::size_t i = backwards ? count - 1 - k : k;
       const Issue issue = kind_.order[i];
-      if (issue.micro_batch < 0) continue;
-      int& node = node_of[at(issue.micro_batch)];
-      nodes[i] = node;
-      node = tree.child(node, issue.pass, passes_[at(issue.pass)], backwards);
+      if (issue.micro_batch < 0) {
+        nodes[i] = tree.child(0, issue.pass, backwards);
+      } else {
+        int& node = node_of[at(issue.micro_batch)];
+        node = tree.child(node, issue.pass, backwards);
+        nodes[i] = node;
+      }
     }
     return nodes;
   }
@@ -345,8 +398,8 @@ class OrderAnalysis {
 
   // Finds or makes the variant of every issue.
   void resolve() {
-    Tree future(traits_.size(), passes_.size());
-    Tree past(traits_.size(), passes_.size());
+    Tree future(traits_.size(), passes_);
+    Tree past(traits_.size(), passes_);
     const std::vector<int> future_of = walk(future, true);
     const std::vector<int> past_of =
         needs_past_ ? walk(past, false) : std::vector<int>(kind_.order.size(), 0);
@@ -354,34 +407,36 @@ class OrderAnalysis {
     const std::vector<int> crossing_of = follow_crossing(crossings);
 
     struct Known {
-      int pass, past, crossing, variant;
+      int past, crossing, variant;
     };
-    std::vector<std::vector<Known>> known;  // by future node: nearly always a handful
+    std::vector<std::vector<Known>> known;  // by future node: nearly always one
     variant_of_issue_.reserve(kind_.order.size());
     for (std::size_t i = 0; i < kind_.order.size(); ++i) {
-      const int pass = kind_.order[i].pass;
-      known.resize(std::max(known.size(), at(future_of[i]) + 1));
+      if (at(future_of[i]) >= known.size()) known.resize(at(future_of[i]) + 1);
       std::vector<Known>& here = known[at(future_of[i])];
       const auto found = std::find_if(here.begin(), here.end(), [&](const Known& entry) {
-        return entry.pass == pass && entry.past == past_of[i] && entry.crossing == crossing_of[i];
+        return entry.past == past_of[i] && entry.crossing == crossing_of[i];
       });
       if (found != here.end()) {
         variant_of_issue_.push_back(found->variant);
         continue;
       }
       const int variant = static_cast<int>(variants_.size());
-      here.push_back({pass, past_of[i], crossing_of[i], variant});
+      here.push_back({past_of[i], crossing_of[i], variant});
       variant_of_issue_.push_back(variant);
+      const int pass = kind_.order[i].pass;
+      const int after = future.parent(future_of[i]);
+      const int before = past.parent(past_of[i]);
       set_crossing(pass, crossing_of[i] < 0 ? nullptr : &crossings[at(crossing_of[i])]);
       variants_.push_back(make_variant(pass, [&](const PassEvent& event) {
         const Traits& traits = traits_[at(event.buffer)];
         const bool own = traits.per_micro_batch;
         if (event.when == PassEvent::When::kUnlessNeeded) {
-          return own ? future.next(future_of[i], event.buffer) != NextTouch::kUse
+          return own ? future.next(after, event.buffer) != NextTouch::kUse
                      : !(traits.crossing && needed_[at(event.buffer)]);
         }
         // Where nothing has an initial value, a use is never the first touch.
-        if (own) return needs_past_ && past.next(past_of[i], event.buffer) == NextTouch::kNone;
+        if (own) return needs_past_ && past.next(before, event.buffer) == NextTouch::kNone;
         return !touched_[at(event.buffer)];
       }));
     }
@@ -429,6 +484,7 @@ class OrderAnalysis {
   const Program& program_;
   const RankKind& kind_;
   BufferIndex index_;
+  std::vector<TemplateTouches> template_touches_;
   std::vector<bool> persistent_;  // by buffer; those beyond its end are not
   std::vector<int> last_touch_;   // scratch of compile
   std::vector<CompiledPass> passes_;
