@@ -28,14 +28,26 @@ class RankPlanner {
     plan_.streams.resize(program.streams.size());
   }
 
-  RankPlan run() {
+  RankPlan run(std::optional<int> swapped) {
     list_operations();
+    if (swapped) {
+      const auto first = static_cast<std::size_t>(*swapped);
+      std::swap(listed_[first], listed_[first + 1]);
+    }
+    link();
     await_ports();
     bind_buffers();
     return std::move(plan_);
   }
 
  private:
+  // An operation in the Program's own order, before anything is made of that order.
+  struct Listed {
+    PlannedOperation planned;
+    int own = 0;                // its place in the Program's order
+    int first_of_template = 0;  // that of its template's first operation
+  };
+
   const RankKind& kind() const { return program_.kinds[static_cast<std::size_t>(plan_.kind)]; }
 
   void list_operations() {
@@ -47,28 +59,43 @@ class RankPlanner {
         const Step& step = pass.steps[s];
         const auto& operations =
             program_.templates[static_cast<std::size_t>(step.template_index)].operations;
-        const int first = static_cast<int>(plan_.operations.size());
+        const int first = static_cast<int>(listed_.size());
         for (std::size_t o = 0; o < operations.size(); ++o) {
-          PlannedOperation planned;
-          planned.operation = &operations[o];
-          planned.at = {static_cast<int>(i), static_cast<int>(s), static_cast<int>(o)};
-          planned.task = task++;
-          planned.layer = step.layer;
-          planned.micro_batch = issue.micro_batch;
-          add(std::move(planned), first);
+          Listed listed;
+          listed.planned.operation = &operations[o];
+          listed.planned.at = {static_cast<int>(i), static_cast<int>(s), static_cast<int>(o)};
+          listed.planned.task = task++;
+          listed.planned.layer = step.layer;
+          listed.planned.micro_batch = issue.micro_batch;
+          listed.own = static_cast<int>(listed_.size());
+          listed.first_of_template = first;
+          listed_.push_back(std::move(listed));
         }
       }
     }
   }
 
-  void add(PlannedOperation planned, int first_of_template) {
+  void link() {
+    std::vector<int> place(listed_.size());
+    for (std::size_t i = 0; i < listed_.size(); ++i) {
+      place[static_cast<std::size_t>(listed_[i].own)] = static_cast<int>(i);
+    }
+    plan_.operations.reserve(listed_.size());
+    for (Listed& listed : listed_) {
+      std::vector<int> after;
+      for (const int before : listed.planned.operation->after) {
+        after.push_back(place[static_cast<std::size_t>(listed.first_of_template + before)]);
+      }
+      add(std::move(listed.planned), after);
+    }
+  }
+
+  void add(PlannedOperation planned, const std::vector<int>& after) {
     const TemplateOperation& operation = *planned.operation;
     const int index = static_cast<int>(plan_.operations.size());
     auto& stream = plan_.streams[static_cast<std::size_t>(operation.stream)];
     if (!stream.empty()) planned.waits.push_back({stream.back(), WaitKind::kStream});
-    for (const int before : operation.after) {
-      planned.waits.push_back({first_of_template + before, WaitKind::kAfter});
-    }
+    for (const int before : after) planned.waits.push_back({before, WaitKind::kAfter});
     for (std::size_t s = 0; s < plan_.streams.size(); ++s) {
       const bool joined =
           synchronises(operation) || std::find(operation.joins.begin(), operation.joins.end(),
@@ -102,24 +129,21 @@ class RankPlanner {
     }
   }
 
-  // Each allocation of sim/program/lifetime becomes one; operands bind to the latest of their
-  // buffer.
+  // The lifetimes of program.hpp, in whatever order the operations stand: what is written without
+  // being read is a new allocation, and operands bind to the latest of their buffer. (A test holds
+  // this equal to sim/program/lifetime.)
   void bind_buffers() {
-    const Lifetimes lives = lifetimes(program_, kind());
-    std::map<BufferInstance, int> current;
-    for (const BufferInstance& buffer : lives.persistent) {
-      current[buffer] = static_cast<int>(plan_.allocations.size());
+    for (const BufferInstance& buffer : lifetimes(program_, kind()).persistent) {
+      current_[buffer] = static_cast<int>(plan_.allocations.size());
       plan_.allocations.push_back({buffer, true, 0});
     }
-    auto next = lives.allocations.begin();
     for (PlannedOperation& planned : plan_.operations) {
-      for (; next != lives.allocations.end() && next->at == planned.at; ++next) {
-        // An operation that writes a buffer anew reads the old one no more.
-        current[next->buffer] = static_cast<int>(plan_.allocations.size());
-        plan_.allocations.push_back({next->buffer, false, 0});
+      const auto& reads = planned.operation->reads;
+      for (const BufferRef& read : reads) planned.reads.push_back(bound(read, planned, false));
+      for (const BufferRef& write : planned.operation->writes) {
+        const bool fresh = std::find(reads.begin(), reads.end(), write) == reads.end();
+        planned.writes.push_back(bound(write, planned, fresh));
       }
-      bind(planned.operation->reads, planned, current, planned.reads);
-      bind(planned.operation->writes, planned, current, planned.writes);
       std::vector<int> touched = planned.reads;
       touched.insert(touched.end(), planned.writes.begin(), planned.writes.end());
       std::sort(touched.begin(), touched.end());
@@ -128,18 +152,26 @@ class RankPlanner {
     }
   }
 
-  void bind(const std::vector<BufferRef>& references, const PlannedOperation& planned,
-            const std::map<BufferInstance, int>& current, std::vector<int>& out) const {
-    for (const BufferRef& reference : references) {
-      out.push_back(
-          current.at(instance_of(program_, reference, planned.layer, planned.micro_batch)));
+  int bound(const BufferRef& reference, const PlannedOperation& planned, bool fresh) {
+    const BufferInstance buffer =
+        instance_of(program_, reference, planned.layer, planned.micro_batch);
+    const auto found = current_.find(buffer);
+    if (found != current_.end()) {
+      const bool persistent = plan_.allocations[static_cast<std::size_t>(found->second)].persistent;
+      if (persistent || !fresh) return found->second;
     }
+    const int made = static_cast<int>(plan_.allocations.size());
+    plan_.allocations.push_back({buffer, false, 0});
+    current_[buffer] = made;
+    return made;
   }
 
   const Program& program_;
   RankPlan plan_;
+  std::vector<Listed> listed_;
   int host_stop_ = -1;
   std::map<PortKey, int> released_;
+  std::map<BufferInstance, int> current_;
 };
 
 // Who meets whom: collectives of a group by their order on each rank, as in NCCL; messages by what
@@ -219,8 +251,13 @@ class MeetingPlanner {
 
 }  // namespace
 
-ExecutionPlan::ExecutionPlan(const Program& of) : program(&of) {
-  for (int rank = 0; rank < of.grid.size(); ++rank) ranks.push_back(RankPlanner(of, rank).run());
+ExecutionPlan::ExecutionPlan(const Program& of, std::optional<SwappedOperations> swapped)
+    : program(&of) {
+  for (int rank = 0; rank < of.grid.size(); ++rank) {
+    std::optional<int> first;
+    if (swapped && swapped->rank == rank) first = swapped->first;
+    ranks.push_back(RankPlanner(of, rank).run(first));
+  }
   MeetingPlanner(*this).run();
 }
 

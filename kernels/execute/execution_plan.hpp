@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,9 +59,16 @@ struct Meeting {
   std::vector<int> ranks;       // who must come, in the same order
 };
 
+// A fault put into one rank's issue order, for tests of what a check finds: the operation issued at
+// `first` changes places with the next.
+struct SwappedOperations {
+  int rank = 0;
+  int first = 0;
+};
+
 struct ExecutionPlan {
   // REQUIRES: check(program) passes; `program` outlives the plan.
-  explicit ExecutionPlan(const Program& of);
+  explicit ExecutionPlan(const Program& of, std::optional<SwappedOperations> swapped = {});
 
   // "rank 2, 1F3, attention.qkv (layer 5)": an operation in the schedule's words.
   std::string words(int rank, int operation) const;

@@ -1,6 +1,7 @@
 #include "kernels/execute/executor.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -66,6 +67,8 @@ struct RankState {
   std::condition_variable wake;
   // Written by the rank's own thread only.
   std::map<int, double> losses;  // sum over the tokens of a micro-batch, by micro-batch
+  int loss_total = -1;           // the allocation that the Program sums them in
+  std::optional<double> norm;    // as the clipping reads it
   // By allocation: gradients as the optimizer first reads them, parameters (or their master copies)
   // as it leaves them.
   std::map<int, std::vector<double>> gradients, updated;
@@ -75,7 +78,10 @@ struct RankState {
 class Run : public std::enable_shared_from_this<Run> {
  public:
   Run(const Program& program, const ExecuteOptions& options)
-      : program_(program), options_(options), plan_(program_), ranks_(plan_.ranks.size()) {}
+      : program_(program),
+        options_(options),
+        plan_(program_, options.swapped),
+        ranks_(plan_.ranks.size()) {}
 
   ExecutionResult execute() {
     result_.messages.assign(ranks_.size(), "");
@@ -224,6 +230,8 @@ class Run : public std::enable_shared_from_this<Run> {
     own.left = operations;
     own.idle_since = -1;
     own.losses.clear();
+    own.loss_total = -1;
+    own.norm.reset();
     own.gradients.clear();
     own.updated.clear();
   }
@@ -416,6 +424,10 @@ class Run : public std::enable_shared_from_this<Run> {
 
   void note_gradients(int rank, const PlannedOperation& planned) {
     RankState& own = state(rank);
+    const Kernel* kernel = kernel_of(planned);
+    if (kernel != nullptr && kernel->kind == KernelKind::kClip) {
+      own.norm = std::sqrt(own.memory->values(planned.reads.front()).front());
+    }
     const auto [first, last] = gradients_read(planned);
     for (std::size_t i = first; i < last; ++i) {
       const int allocation = planned.reads[i];
@@ -431,6 +443,7 @@ class Run : public std::enable_shared_from_this<Run> {
     double sum = 0;
     for (const double loss : state(rank).memory->values(planned.reads.front())) sum += loss;
     state(rank).losses[planned.micro_batch] += sum;
+    state(rank).loss_total = planned.writes.front();
   }
 
   // The loss is summed once for each part of the data: ranks with the same coordinate see the same.
@@ -444,6 +457,11 @@ class Run : public std::enable_shared_from_this<Run> {
       for (const auto& [allocation, values] : state(rank).gradients) {
         const auto& planned = plan(rank).allocations[static_cast<std::size_t>(allocation)];
         executed.gradients.add(fragments(program_, rank, planned.buffer), values);
+      }
+      const RankState& own = state(rank);
+      if (own.norm) executed.own_norms.push_back(*own.norm);
+      if (own.loss_total >= 0 && own.memory->is_there(own.loss_total)) {
+        executed.own_losses.push_back(own.memory->values(own.loss_total).front());
       }
     }
     for (const auto& [where, loss] : losses) executed.loss += loss;

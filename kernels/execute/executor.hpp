@@ -33,6 +33,7 @@ struct ExecuteOptions {
   Bytes memory_limit;  // per rank; 0: none
   // A run in which no operation ends for this long is given up.
   std::chrono::milliseconds patience{60000};
+  std::optional<SwappedOperations> swapped;  // a fault on purpose
   // Called by the rank's thread before each operation, with its words: for tests of faults.
   std::function<void(int rank, const std::string& operation)> before_operation;
 };
@@ -41,7 +42,10 @@ enum class Outcome : std::uint8_t { kFinished, kDeadlock, kFailed };
 
 // One training step's numbers.
 struct ExecutedStep {
-  double loss = 0;          // mean over the tokens of the global batch
+  double loss = 0;  // mean over the tokens of the global batch, from every token's own
+  // What the Program itself makes of them, by rank that has one: the loss of the last stage, the
+  // norm of the whole gradient before clipping.
+  std::vector<double> own_losses, own_norms;
   GlobalTensors gradients;  // whole, before clipping
   Time duration;
 };

@@ -117,6 +117,15 @@ CheckReport check_against(const ExecutionResult& executed, const ExecutionResult
       report.problems.push_back(step + "loss " + scientific(executed.steps[s].loss) +
                                 ", reference " + scientific(expected));
     }
+    const auto same = [&](const std::vector<double>& values, double wanted, const char* what) {
+      for (const double value : values) {
+        if (std::fabs(value - wanted) <= report.limit * std::fabs(wanted)) continue;
+        report.problems.push_back(step + "a rank's own " + what + " is " + scientific(value) +
+                                  ", expected " + scientific(wanted));
+      }
+    };
+    same(executed.steps[s].own_losses, executed.steps[s].loss, "loss");
+    same(executed.steps[s].own_norms, reference.steps[s].gradients.norm(), "gradient norm");
     const Worst worst = comparison.compare(executed.steps[s].gradients,
                                            reference.steps[s].gradients, step + "gradient");
     if (!(worst.error <= report.gradient_error)) {
