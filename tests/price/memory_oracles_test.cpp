@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,8 +21,28 @@ std::string pass_name(const RankKind& kind, std::size_t issue) {
   return kind.passes[static_cast<std::size_t>(kind.order[issue].pass)].name;
 }
 
+bool is_forward(const RankKind& kind, std::size_t issue) {
+  const std::string name = pass_name(kind, issue);
+  return name.back() == 'F' && name.find('_') == std::string::npos;
+}
+
+// The layers whose input is a stage's output: a message on its way, not kept for a backward.
+std::set<int> outputs(const RankKind& kind) {
+  std::set<int> layers;
+  for (std::size_t i = 0; i < kind.order.size(); ++i) {
+    if (!is_forward(kind, i)) continue;
+    int last = 0;
+    for (const Step& step : kind.passes[static_cast<std::size_t>(kind.order[i].pass)].steps) {
+      last = std::max(last, step.layer);
+    }
+    layers.insert(last + 1);
+  }
+  return layers;
+}
+
 // What layers keep for their backward, after each issue: bytes, and layer passes. As the paper
-// counts: without norm statistics (8 bytes a token), and without gradients on their way.
+// counts: without norm statistics (8 bytes a token), and without messages and gradients on their
+// way.
 struct Saved {
   std::vector<std::int64_t> bytes;
   std::vector<int> layers;
@@ -30,16 +50,23 @@ struct Saved {
 
 Saved saved_after_issues(const Program& program, const RankKind& kind) {
   std::vector<std::int64_t> bytes_of(program.buffers.size(), 0);
-  std::size_t residual = program.buffers.size();
+  std::size_t residual = program.buffers.size(), hidden = program.buffers.size();
   for (std::size_t f = 0; f < program.buffers.size(); ++f) {
     const BufferFamily& family = program.buffers[f];
     if (!family.per_layer || !family.per_micro_batch) continue;
     if (family.name.find("statistics") != std::string::npos) continue;
     if (family.name.find("gradient") != std::string::npos) continue;
+    if (family.name.starts_with("pipeline.")) continue;
     bytes_of[f] = family.size().count;
     if (family.name == "attention.residual") residual = f;
+    if (family.name == "hidden") hidden = f;
   }
   const Lifetimes events = lifetimes(program, kind);
+  const std::set<int> sent = program.grid.axis_size("pp") > 1 ? outputs(kind) : std::set<int>();
+  const auto kept = [&](const BufferInstance& buffer) {
+    const auto family = static_cast<std::size_t>(buffer.family);
+    return family == hidden && sent.contains(buffer.layer) ? 0 : bytes_of[family];
+  };
   Saved saved;
   std::int64_t bytes = 0;
   int layers = 0;
@@ -48,12 +75,12 @@ Saved saved_after_issues(const Program& program, const RankKind& kind) {
   for (int i = 0; i < static_cast<int>(kind.order.size()); ++i) {
     for (; allocation != events.allocations.end() && allocation->at.issue == i; ++allocation) {
       const auto family = static_cast<std::size_t>(allocation->buffer.family);
-      bytes += bytes_of[family];
+      bytes += kept(allocation->buffer);
       layers += family == residual ? 1 : 0;
     }
     for (; free != events.frees.end() && free->at.issue == i; ++free) {
       const auto family = static_cast<std::size_t>(free->buffer.family);
-      bytes -= bytes_of[family];
+      bytes -= kept(free->buffer);
       layers -= family == residual ? 1 : 0;
     }
     saved.bytes.push_back(bytes);
@@ -62,12 +89,12 @@ Saved saved_after_issues(const Program& program, const RankKind& kind) {
   return saved;
 }
 
-// The most that layers keep between passes, seen right after a stage's output has left.
+// The most that layers keep between passes, seen after each forward.
 std::int64_t most_saved(const Program& program, const RankKind& kind) {
   const Saved saved = saved_after_issues(program, kind);
   std::int64_t most = 0;
   for (std::size_t i = 0; i < saved.bytes.size(); ++i) {
-    if (pass_name(kind, i).ends_with("SEND_F")) most = std::max(most, saved.bytes[i]);
+    if (is_forward(kind, i)) most = std::max(most, saved.bytes[i]);
   }
   return most;
 }
