@@ -33,26 +33,11 @@ namespace {
 // without being read.
 template <typename Touch>
 void for_each_touch(const TemplateOperation& operation, Touch touch) {
-  const auto& reads = operation.reads;
-  const auto& writes = operation.writes;
-  // Most operations have a handful of operands, and a linear search is the fastest set; a gradient
-  // norm reads hundreds.
-  constexpr std::size_t kHandful = 16;
-  if (reads.size() + writes.size() <= kHandful) {
-    for (auto read = reads.begin(); read != reads.end(); ++read) {
-      if (std::find(reads.begin(), read, *read) == read) touch(*read, false);
-    }
-    for (auto write = writes.begin(); write != writes.end(); ++write) {
-      if (std::find(writes.begin(), write, *write) != write) continue;
-      if (std::find(reads.begin(), reads.end(), *write) == reads.end()) touch(*write, true);
-    }
-    return;
-  }
   std::set<std::pair<int, int>> seen;
-  for (const BufferRef& read : reads) {
+  for (const BufferRef& read : operation.reads) {
     if (seen.insert({read.family, read.layer}).second) touch(read, false);
   }
-  for (const BufferRef& write : writes) {
+  for (const BufferRef& write : operation.writes) {
     if (seen.insert({write.family, write.layer}).second) touch(write, true);
   }
 }
@@ -155,10 +140,7 @@ struct Variant {
 class OrderAnalysis {
  public:
   OrderAnalysis(const Program& program, const RankKind& kind)
-      : program_(program),
-        kind_(kind),
-        index_(program, kind),
-        template_touches_(program.templates.size()) {
+      : program_(program), kind_(kind), index_(program, kind) {
     mark_persistent();
     passes_.reserve(kind.passes.size());
     for (const Pass& pass : kind.passes) passes_.push_back(compile(pass));
@@ -238,63 +220,42 @@ class OrderAnalysis {
     }
   }
 
-  // A template's touches, found once and not for every step.
-  struct TemplateTouches {
-    struct Touch {
-      BufferRef reference;
-      int operation = 0;
-      bool fresh = false;
-    };
-    std::vector<Touch> touches;
-    bool known = false;
-  };
-  const std::vector<TemplateTouches::Touch>& touches_of(int template_index) {
-    TemplateTouches& list = template_touches_[at(template_index)];
-    if (!list.known) {
-      list.known = true;
-      int operation = 0;
-      for (const TemplateOperation& entry : program_.templates[at(template_index)].operations) {
-        for_each_touch(entry, [&](BufferRef reference, bool fresh) {
-          list.touches.push_back({reference, operation, fresh});
-        });
-        ++operation;
-      }
-    }
-    return list.touches;
-  }
-
   CompiledPass compile(const Pass& pass) {
     CompiledPass compiled;
     std::vector<PassEvent> events;
     std::vector<int> touched;  // in order of first touch
-    int start = 0;
-    for (const Step& step : pass.steps) {
-      compiled.step_starts.push_back(start);
-      for (const auto& touch : touches_of(step.template_index)) {
-        const int operation = start + touch.operation;
-        const int buffer = index_.number(touch.reference, step.layer);
-        if (at(buffer) < persistent_.size() && persistent_[at(buffer)]) continue;
-        if (at(buffer) >= last_touch_.size()) last_touch_.resize(at(buffer) + 1, -1);
-        int& last = last_touch_[at(buffer)];
-        if (last < 0) {
-          touched.push_back(buffer);
-          compiled.first_touches.push_back(
-              {buffer, touch.fresh ? NextTouch::kFresh : NextTouch::kUse});
-          events.push_back({operation, buffer, true,
-                            touch.fresh ? PassEvent::When::kAlways : PassEvent::When::kIfFirst});
-        } else if (touch.fresh) {
-          events.push_back({last, buffer, false, PassEvent::When::kAlways});
-          events.push_back({operation, buffer, true, PassEvent::When::kAlways});
-        }
-        last = operation;
+    int operation = 0;
+    const auto touch = [&](BufferRef reference, int layer, bool fresh) {
+      const int buffer = index_.number(reference, layer);
+      if (at(buffer) < persistent_.size() && persistent_[at(buffer)]) return;
+      if (at(buffer) >= last_touch_.size()) last_touch_.resize(at(buffer) + 1, -1);
+      int& last = last_touch_[at(buffer)];
+      if (last == operation) return;  // an operand named twice, or read before it is written
+      if (last < 0) {
+        touched.push_back(buffer);
+        compiled.first_touches.push_back({buffer, fresh ? NextTouch::kFresh : NextTouch::kUse});
+        events.push_back({operation, buffer, true,
+                          fresh ? PassEvent::When::kAlways : PassEvent::When::kIfFirst});
+      } else if (fresh) {
+        events.push_back({last, buffer, false, PassEvent::When::kAlways});
+        events.push_back({operation, buffer, true, PassEvent::When::kAlways});
       }
-      start += static_cast<int>(program_.templates[at(step.template_index)].operations.size());
+      last = operation;
+    };
+    for (const Step& step : pass.steps) {
+      compiled.step_starts.push_back(operation);
+      for (const TemplateOperation& entry :
+           program_.templates[at(step.template_index)].operations) {
+        for (const BufferRef& read : entry.reads) touch(read, step.layer, false);
+        for (const BufferRef& write : entry.writes) touch(write, step.layer, true);
+        ++operation;
+      }
     }
     for (const int buffer : touched) {
       events.push_back({last_touch_[at(buffer)], buffer, false, PassEvent::When::kUnlessNeeded});
       last_touch_[at(buffer)] = -1;
     }
-    compiled.events = in_order(events, start);
+    compiled.events = in_order(events, operation);
     return compiled;
   }
 
@@ -484,7 +445,6 @@ class OrderAnalysis {
   const Program& program_;
   const RankKind& kind_;
   BufferIndex index_;
-  std::vector<TemplateTouches> template_touches_;
   std::vector<bool> persistent_;  // by buffer; those beyond its end are not
   std::vector<int> last_touch_;   // scratch of compile
   std::vector<CompiledPass> passes_;
