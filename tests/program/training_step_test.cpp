@@ -262,7 +262,6 @@ TEST(TrainingStep, TheNormCountsEveryParameterOfTheModelOnce) {
           if (kernel->kind == KernelKind::kSquaredNorm) {
             counted += static_cast<double>(kernel->rows * tp);
           }
-          if (operation.name == "norm.share") counted *= 1.0;
           if (operation.name == "norm.replicated") {
             counted -= static_cast<double>(kernel->rows * tp);
             counted += static_cast<double>(kernel->rows);  // tp ranks, 1/tp each
@@ -385,6 +384,50 @@ TEST(TrainingStep, TheLossIsTheMeanOverTheGlobalBatch) {
       EXPECT_EQ(std::get<Kernel>(operation.operation).scale, 1.0 / (8 * 8));
     }
   }
+}
+
+// The issues of a kind, in words: "0F_first0".
+std::string order_text(const RankKind& kind, std::size_t limit) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(limit, kind.order.size()); ++i) {
+    const Issue& issue = kind.order[i];
+    text += (i == 0 ? "" : " ") + kind.passes[static_cast<std::size_t>(issue.pass)].name;
+    if (issue.micro_batch >= 0) text += std::to_string(issue.micro_batch);
+  }
+  return text;
+}
+
+TEST(TrainingStep, ParametersGatheredFirstAreAwaitedByTheFirstForwardOfTheirChunk) {
+  Job job = spread(small_llama(), 1, 2, 2, 2);
+  job.plan.dp_kind = DataParallelKind::kDistributedOptimizer;
+  job.plan.overlap_param_gather = true;
+  job.plan.overlap_grad_reduce = false;
+  const Program program = lower(job);
+  const RankKind& kind = program.kinds[1];
+  EXPECT_EQ(order_text(kind, 6), "begin gather_parameters 1RECV_F0 1F_first0 1SEND_F0 1RECV_F1");
+  std::map<std::string, std::vector<std::string>> awaited;
+  for (const Pass& pass : kind.passes) {
+    for (const Step& step : pass.steps) {
+      const Template& list = program.templates[static_cast<std::size_t>(step.template_index)];
+      for (const TemplateOperation& operation : list.operations) {
+        for (const PortRef& port : operation.awaits) {
+          awaited[pass.name].push_back(program.ports[static_cast<std::size_t>(port.family)].name);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(awaited, (std::map<std::string, std::vector<std::string>>{
+                         {"1F_first", {"gathered.rank1.chunk0.bucket0"}},
+                         {"3F_first", {"gathered.rank1.chunk1.bucket0"}}}));
+}
+
+TEST(TrainingStep, TheHostWaitsBehindEachBatchOfMessagesWhereTheFrameworkSynchronises) {
+  Job job = spread(small_job(), 1, 2, 1);
+  job.software.p2p_synchronises = true;
+  EXPECT_EQ(order_text(lower(job).kinds[1], 10),
+            "begin 1RECV_F0 wait 1F0 1B0 1SEND_B0 1RECV_F1 wait 1F1 1B1");
+  job.software.p2p_synchronises = false;
+  EXPECT_EQ(order_text(lower(job).kinds[1], 7), "begin 1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1");
 }
 
 TEST(ReferenceJob, IsTheSameStepOnOneRank) {
