@@ -9,6 +9,8 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "sim/cluster/cluster_description.hpp"
+
 namespace headway {
 
 namespace {
@@ -70,6 +72,7 @@ class Lowering {
   LoweredStep run() {
     find_channels();
     build_structure();
+    drop_links_that_cannot_bind();
     step_.partition = input_.unfolded ? unfolded(structure_) : fold(structure_);
     build_devices();
     build_links();
@@ -122,6 +125,7 @@ class Lowering {
                                        static_cast<std::uint64_t>(speed_class(r));
     }
     find_links_that_matter();
+    only_nics_bind_ = only_nics_can_bind();
     add_collective_groups(ranks);
     add_message_groups(ranks);
   }
@@ -157,34 +161,71 @@ class Lowering {
     }
   }
 
-  int network_link(LinkId link) {
-    const TopologyLink& physical = input_.topology.links()[static_cast<std::size_t>(link)];
-    if (physical.kind == "nvlink" || physical.kind == "pcie") return kNone;
+  double left_of(const std::string& link_kind) const {
+    const auto degraded = input_.machine.degraded_links.find(link_kind);
+    return degraded == input_.machine.degraded_links.end() ? 1 : degraded->second;
+  }
+
+  // Where every leaf passes on all that its NICs can send, what NICs carry never exceeds what the
+  // switches carry, so that NICs alone can bind, and no route is needed to know which ones a transfer
+  // takes.
+  bool only_nics_can_bind() const {
+    const ClusterDescription& cluster = input_.topology.description();
+    if (cluster.graph || cluster.network.oversubscription > 1 ||
+        cluster.network.core_oversubscription > 1 ||
+        cluster.network.uplink.bandwidth.bytes_per_second > 0) {
+      return false;
+    }
+    return std::all_of(input_.machine.degraded_links.begin(), input_.machine.degraded_links.end(),
+                       [](const auto& degraded) { return degraded.first == "nic"; });
+  }
+
+  // The number, in the structure, of a link known by `key`; added where it is new.
+  int network_link(std::int64_t key, double capacity) {
     const auto [found, is_new] =
-        network_links_.try_emplace(link, static_cast<int>(structure_.link_colours.size()));
+        network_links_.try_emplace(key, static_cast<int>(structure_.link_colours.size()));
     if (is_new) {
-      double capacity = physical.bandwidth.bytes_per_second;
-      const auto degraded = input_.machine.degraded_links.find(physical.kind);
-      if (degraded != input_.machine.degraded_links.end()) capacity *= degraded->second;
       structure_.link_colours.push_back(static_cast<std::uint64_t>(std::llround(capacity)));
       link_capacities_.push_back(capacity);
     }
     return found->second;
   }
 
+  static void add_load(int link, std::int64_t load, std::vector<FoldingStructure::Load>& loads) {
+    const auto same = std::find_if(loads.begin(), loads.end(),
+                                   [&](const auto& other) { return other.link == link; });
+    if (same == loads.end()) {
+      loads.push_back({link, load});
+    } else {
+      same->load += load;
+    }
+  }
+
   void add_route(int from, int to, std::int64_t load,
                  std::vector<FoldingStructure::Load>& loads) {
-    for (const LinkId link : input_.topology.route(from, to)) {
-      const int network = network_link(link);
-      if (network == kNone) continue;
-      const auto same = std::find_if(loads.begin(), loads.end(),
-                                     [&](const auto& other) { return other.link == network; });
-      if (same == loads.end()) {
-        loads.push_back({network, load});
-      } else {
-        same->load += load;
-      }
+    if (only_nics_bind_) {
+      add_nics(from, to, load, loads);
+      return;
     }
+    for (const LinkId link : input_.topology.route(from, to)) {
+      const TopologyLink& physical = input_.topology.links()[static_cast<std::size_t>(link)];
+      if (physical.kind == "nvlink" || physical.kind == "pcie") continue;
+      add_load(network_link(link, physical.bandwidth.bytes_per_second * left_of(physical.kind)), load,
+               loads);
+    }
+  }
+
+  // The sender's NIC outwards and the receiver's inwards, as Topology::route takes them.
+  void add_nics(int from, int to, std::int64_t load, std::vector<FoldingStructure::Load>& loads) {
+    const auto out = input_.topology.nic_of(from), in = input_.topology.nic_of(to);
+    if (!out || !in) return;
+    const int nics = input_.topology.nics_per_node();
+    const int first = *out - (*out - input_.topology.gpus()) % nics;
+    const bool changes_rail = input_.topology.description().network.rails_over_nvlink;
+    const int leaving = changes_rail ? first + (*in - input_.topology.gpus()) % nics : *out;
+    const double capacity = input_.topology.nic_bandwidth().bytes_per_second * left_of("nic");
+    add_load(network_link(2LL * leaving, capacity), load, loads);
+    add_load(network_link(2LL * *in + 1, capacity), load, loads);
   }
 
   // A ring enters and leaves each node once per channel, and its channels are spread over the members'
@@ -227,6 +268,7 @@ class Lowering {
         structure_.add_group(colour_of(f, placement), false, members,
                              placement.nodes > 1 ? ring_loads(members, family_loads_[f])
                                                  : std::vector<FoldingStructure::Load>{});
+        group_roles_.push_back(static_cast<int>(f));
         for (const int member : members) {
           role(member, static_cast<int>(f)) = Role{group, placement, placement.nodes == 1};
         }
@@ -247,11 +289,70 @@ class Lowering {
         const std::uint64_t colour =
             (static_cast<std::uint64_t>(program_.groups.size() + c) + 1) * 2 + (same_node ? 1 : 0);
         structure_.add_group(colour, true, {r, peer}, loads);
+        group_roles_.push_back(send_role(static_cast<int>(c)));
         Role message{group, {}, same_node};
         role(r, send_role(static_cast<int>(c))) = message;
         role(peer, receive_role(static_cast<int>(c))) = message;
       }
     }
+  }
+
+  // The most that a group can put on a link of load 1: operations of one group follow each other, so it
+  // counts with its fastest. Depends on the kind of its first member, its role there and its placement.
+  double fastest_of_group(std::size_t group) {
+    const int rank = structure_.members[static_cast<std::size_t>(structure_.groups[group].first_member)];
+    const int kind = kind_of_rank_[static_cast<std::size_t>(rank)];
+    const int index = group_roles_[group];
+    const Role& mine = role(rank, index);
+    const bool message = index >= static_cast<int>(program_.groups.size());
+    const auto key = std::tuple(kind, index, placement_class(mine, message));
+    const auto found = fastest_.find(key);
+    if (found != fastest_.end()) return found->second;
+    double fastest = 0;
+    for_each_operation(kind, [&](const TemplateOperation& operation) {
+      if (role_index(operation) != index) return;
+      fastest = std::max(fastest, rate_alone(price_of(operation, rank).collective));
+    });
+    fastest_.emplace(key, fastest);
+    return fastest;
+  }
+
+  // A link can bind only if everything that crosses it, each as fast as it can be alone, exceeds its
+  // capacity. The others are dropped before folding: exactly, and they would only split classes.
+  void drop_links_that_cannot_bind() {
+    std::vector<double> demand(structure_.link_colours.size(), 0);
+    for (std::size_t g = 0; g < structure_.groups.size(); ++g) {
+      const FoldingStructure::Group& group = structure_.groups[g];
+      if (group.load_count == 0) continue;
+      const double fastest = fastest_of_group(g);
+      for (int i = 0; i < group.load_count; ++i) {
+        const auto& load = structure_.loads[static_cast<std::size_t>(group.first_load + i)];
+        demand[static_cast<std::size_t>(load.link)] += static_cast<double>(load.load) * fastest;
+      }
+    }
+    std::vector<int> kept(demand.size(), kNone);
+    int count = 0;
+    for (std::size_t l = 0; l < demand.size(); ++l) {
+      if (demand[l] <= link_capacities_[l] * static_cast<double>(kNominalLoad)) continue;
+      kept[l] = count;
+      structure_.link_colours[static_cast<std::size_t>(count)] = structure_.link_colours[l];
+      link_capacities_[static_cast<std::size_t>(count)] = link_capacities_[l];
+      ++count;
+    }
+    structure_.link_colours.resize(static_cast<std::size_t>(count));
+    link_capacities_.resize(static_cast<std::size_t>(count));
+    std::vector<FoldingStructure::Load> loads;
+    for (FoldingStructure::Group& group : structure_.groups) {
+      const int first = static_cast<int>(loads.size());
+      for (int i = 0; i < group.load_count; ++i) {
+        const auto& load = structure_.loads[static_cast<std::size_t>(group.first_load + i)];
+        const int link = kept[static_cast<std::size_t>(load.link)];
+        if (link != kNone) loads.push_back({link, load.load});
+      }
+      group.first_load = first;
+      group.load_count = static_cast<int>(loads.size()) - first;
+    }
+    structure_.loads = std::move(loads);
   }
 
   int send_role(int channel) const {
@@ -320,42 +421,6 @@ class Lowering {
       group_loads_[g].first = static_cast<int>(step_.graph.loads.size());
       for (const auto& [link, load] : loads[g]) step_.graph.loads.push_back({link, load});
       group_loads_[g].count = static_cast<int>(step_.graph.loads.size()) - group_loads_[g].first;
-    }
-    find_binding_groups(link_classes);
-  }
-
-  // A link can bind only if everything that crosses it, each as fast as it can be alone, exceeds its
-  // capacity. Operations of one group follow each other, so a group counts with its fastest.
-  void find_binding_groups(std::size_t link_classes) {
-    const std::size_t groups = group_loads_.size();
-    std::vector<double> fastest(groups, 0);
-    for (std::size_t d = 0; d < step_.device_rank.size(); ++d) {
-      const int rank = step_.device_rank[d];
-      for_each_operation(step_.device_kind[d], [&](const TemplateOperation& operation) {
-        const int index = role_index(operation);
-        if (index == kNone) return;
-        const Role& mine = role(rank, index);
-        if (mine.group == kNone) return;
-        const auto group = static_cast<std::size_t>(
-            step_.partition.group_class[static_cast<std::size_t>(mine.group)]);
-        if (group_loads_[group].count == 0) return;
-        fastest[group] = std::max(fastest[group], rate_alone(price_of(operation, rank).collective));
-      });
-    }
-    std::vector<double> demand(link_classes, 0);
-    for (std::size_t g = 0; g < groups; ++g) {
-      for (int i = 0; i < group_loads_[g].count; ++i) {
-        const LinkLoad& load = step_.graph.loads[static_cast<std::size_t>(group_loads_[g].first + i)];
-        demand[static_cast<std::size_t>(load.link)] += static_cast<double>(load.load) * fastest[g];
-      }
-    }
-    group_binds_.assign(groups, false);
-    for (std::size_t g = 0; g < groups; ++g) {
-      for (int i = 0; i < group_loads_[g].count; ++i) {
-        const auto link = static_cast<std::size_t>(
-            step_.graph.loads[static_cast<std::size_t>(group_loads_[g].first + i)].link);
-        if (demand[link] > step_.graph.links[link].capacity) group_binds_[g] = true;
-      }
     }
   }
 
@@ -518,7 +583,7 @@ class Lowering {
     const auto group = static_cast<std::size_t>(
         step_.partition.group_class[static_cast<std::size_t>(mine.group)]);
     if (distinct_classes_[group] > 1 || is_message(operation)) return true;
-    return group_binds_[group] || sets_environment(operation, rank);
+    return group_loads_[group].count > 0 || sets_environment(operation, rank);
   }
 
   // Collectives beside compute hold multiprocessors and memory bandwidth.
@@ -669,7 +734,7 @@ class Lowering {
     activity.members = is_message(operation) ? 2 : distinct_classes_[group];
     activity.environment = sets_environment(operation, rank) ? kCollectiveEnvironment : kNone;
     const double rate = rate_alone(price.collective);
-    if (group_binds_[group] && rate > 0) {
+    if (group_loads_[group].count > 0 && rate > 0) {
       activity.latency = price.collective.latency;
       activity.work = price.collective.wire_bytes;
       activity.rate_limit = rate;
@@ -730,11 +795,13 @@ class Lowering {
   std::vector<std::int64_t> family_loads_;
   FoldingStructure structure_;
   std::vector<Role> roles_;
-  std::map<LinkId, int> network_links_;
+  bool only_nics_bind_ = false;
+  std::unordered_map<std::int64_t, int> network_links_;
   std::vector<double> link_capacities_;
   std::vector<int> distinct_classes_;
   std::vector<LoadRange> group_loads_;
-  std::vector<bool> group_binds_;
+  std::vector<int> group_roles_;  // of the structure's groups: index of their members' role
+  std::map<std::tuple<int, int, int>, double> fastest_;
   std::set<int> slowing_streams_;
   std::map<std::tuple<const TemplateOperation*, int, int>, int> price_indices_;
   std::map<std::tuple<int, int, int, int, int>, int> placement_classes_;
