@@ -5,8 +5,6 @@
 namespace headway {
 namespace {
 
-constexpr int kCauseBits = 8;  // of Step::origin
-
 // StreamSteps before the steps have found their final place.
 struct Range {
   int row;

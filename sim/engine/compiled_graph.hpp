@@ -22,6 +22,8 @@
 
 namespace headway {
 
+inline constexpr int kCauseBits = 8;  // of Step::origin
+
 enum class StepKind : std::uint8_t {
   kWork,      // a run of tasks with their own durations
   kActivity,  // one task, a member of an activity

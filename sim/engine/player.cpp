@@ -50,7 +50,7 @@ void Player::prepare_marks() {
     for (int s = 0; s < streams_; ++s) {
       Cursor& cursor = cursors_[at(d * streams_ + s)];
       cursor.device = d;
-      cursor.stream = s == graph_.streams_per_device ? graph_.streams_per_device : s;
+      cursor.stream = s;
       cursor.slot_base = static_cast<int>(marks);
       cursor.instance = begin;
       cursor.end = end;

@@ -22,8 +22,6 @@
 namespace headway::engine {
 
 inline constexpr int kIdleCause = 255;  // waiting for it is booked as idle
-inline constexpr int kCauseBits = 8;
-inline constexpr int kEnvironmentBits = 8;  // in Activity::environment
 
 // A point in time, with what ended then: when that began and what its time is booked as. The second
 // is what determines how waiting until this moment is booked.

@@ -8,8 +8,6 @@
 namespace headway::engine {
 namespace {
 
-constexpr std::int64_t kSlowdownOne = std::int64_t{1} << 20;  // TaskGraph::slowdowns
-
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
@@ -152,14 +150,14 @@ std::int64_t Player::start_of_last(const Segment& segment) const {
 }
 
 std::int64_t Player::slowdown(const StreamTask& task, int environment) const {
-  if (task.sensitivity == kNone) return kSlowdownOne;
+  if (task.sensitivity == kNone) return kNoSlowdown;
   return graph_.slowdowns[at(task.sensitivity)][at(environment)];
 }
 
 // ceil(duration * slowdown)
 std::int64_t Player::scaled(const StreamTask& task, int environment) const {
   const Work product = static_cast<Work>(task.duration) * slowdown(task, environment);
-  return static_cast<std::int64_t>((product + kSlowdownOne - 1) / kSlowdownOne);
+  return static_cast<std::int64_t>((product + kNoSlowdown - 1) / kNoSlowdown);
 }
 
 // Sums of the durations of a step's tasks in an environment, each task rounded up by itself.

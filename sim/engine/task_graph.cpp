@@ -6,9 +6,7 @@ namespace headway {
 namespace {
 
 constexpr int kLargestCause = 254;
-constexpr int kEnvironmentBits = 8;
 constexpr std::int64_t kLargestLoad = std::int64_t{1} << 16;
-constexpr std::int64_t kSlowdownOne = std::int64_t{1} << 20;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -117,7 +115,7 @@ class Checker {
       const auto& row = graph_.slowdowns[s];
       if (row.size() < rows) add("slowdowns", s, "has no factor for some environments");
       for (const std::int64_t factor : row) {
-        if (factor < kSlowdownOne) add("slowdowns", s, "has a factor below 2^20");
+        if (factor < kNoSlowdown) add("slowdowns", s, "has a factor below 2^20");
       }
     }
   }

@@ -33,6 +33,8 @@
 namespace headway {
 
 inline constexpr int kNone = -1;
+inline constexpr int kEnvironmentBits = 8;                          // in Activity::environment
+inline constexpr std::int64_t kNoSlowdown = std::int64_t{1} << 20;  // in TaskGraph::slowdowns
 
 struct Task {
   int stream = 0;

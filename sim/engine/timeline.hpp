@@ -19,8 +19,13 @@ struct Span {
 };
 
 // How a device's stream 0 spent the makespan, by cause: `busy` in tasks of that cause, `waiting`
-// for them. Waiting is split at the moment the awaited thing starts: before it, the time is booked
-// as `idle` (data not yet computed: bubble), from then on as waiting for its cause.
+// for them; busy, waiting and idle add up to the makespan. Waiting is split at the moment the
+// awaited thing starts: before it, the time is booked as `idle` (data not yet computed: bubble),
+// from then on as waiting for its cause. The awaited thing is what ended last of all that the task
+// waited for (of several, the first of: own stream, other streams by number, ports as listed,
+// host); for a member of an activity, what the latest member waited for, own stream included: a
+// collective's skew is booked to what its latest member was doing. The host counts from when it
+// last stopped waiting itself.
 struct DeviceTotals {
   std::vector<Time> busy;     // by cause
   std::vector<Time> waiting;  // by cause
