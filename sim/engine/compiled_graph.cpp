@@ -265,7 +265,7 @@ bool place_grouped(const TaskGraph& graph, CompiledGraph& out, std::vector<char>
   const int end = static_cast<int>(next - first);
   for (; device < graph.devices; ++device) {
     if (device >= 0) out.device_end[static_cast<std::size_t>(device)] = end;
-    if (device + 1 < graph.devices) out.device_begin[static_cast<std::size_t>(device + 1)] = end;
+    if (device + 1 < graph.devices) out.device_begin[static_cast<std::size_t>(device) + 1] = end;
   }
   return true;
 }
@@ -320,11 +320,12 @@ CompiledGraph compile(const TaskGraph& graph, bool fuse) {
   std::vector<Range> ranges;
   for (int variant = 0; variant < out.variants; ++variant) {
     if (used[static_cast<std::size_t>(variant)] == 0) continue;
-    TemplateCompiler(graph, out, graph.templates[static_cast<std::size_t>(variant / 2)],
+    TemplateCompiler(graph, out, graph.templates[static_cast<std::size_t>(variant) / 2],
                      variant % 2 == 1, fuse)
         .compile_into(variant, ranges);
   }
-  out.stream_steps.resize(static_cast<std::size_t>(out.variants * (graph.streams_per_device + 1)));
+  out.stream_steps.resize(static_cast<std::size_t>(out.variants) *
+                          (static_cast<std::size_t>(graph.streams_per_device) + 1));
   for (const Range& range : ranges) {
     out.stream_steps[static_cast<std::size_t>(range.row)] = {
         out.steps.data() + range.begin, out.steps.data() + range.end, range.slots};

@@ -60,7 +60,7 @@ class PathFinder {
     for (std::size_t i = 0; i < graph_.instances.size(); ++i) {
       const Instance& instance = graph_.instances[i];
       first_task_.push_back(static_cast<int>(instance_.size()));
-      const auto before = last.begin() + instance.device * streams;
+      const auto before = last.begin() + static_cast<std::ptrdiff_t>(instance.device) * streams;
       before_instance_.insert(before_instance_.end(), before, before + streams);
       for (const Task& task : graph_.templates[at(instance.task_template)].tasks) {
         const int number = static_cast<int>(instance_.size());

@@ -54,7 +54,7 @@ void Player::prepare_marks() {
       cursor.slot_base = static_cast<int>(marks);
       cursor.instance = begin;
       cursor.end = end;
-      cursor.by_variant = compiled_.stream_steps.data() + s * compiled_.variants;
+      cursor.by_variant = compiled_.stream_steps.data() + at(s) * at(compiled_.variants);
     }
     if (!compiled_.has_slots) continue;
     for (const PlacedInstance* i = begin; i != end; ++i) {
@@ -65,7 +65,8 @@ void Player::prepare_marks() {
   busy_.assign(at(graph_.devices) * at(options_.causes), 0);
   waiting_.assign(busy_.size(), 0);
   idle_.assign(at(graph_.devices), 0);
-  for (Cursor& cursor : cursors_) cursor.busy = busy_.data() + cursor.device * options_.causes;
+  for (Cursor& cursor : cursors_)
+    cursor.busy = busy_.data() + at(cursor.device) * at(options_.causes);
   if (options_.detail == Detail::kInstances) instance_times_.resize(cursors_.size());
 }
 

@@ -93,6 +93,7 @@ class Checker {
         add("activity", a, "has work but neither links nor a rate limit");
       }
       std::vector<int> links;
+      links.reserve(at(activity.load_count));
       for (int l = 0; l < activity.load_count; ++l) {
         links.push_back(graph_.loads[at(activity.first_load + l)].link);
       }
