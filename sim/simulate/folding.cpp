@@ -56,7 +56,8 @@ Colouring refine_once(const FoldingStructure& structure, const Colouring& old) {
     for (int i = 0; i < group.member_count; ++i) {
       const auto rank = static_cast<std::size_t>(
           structure.members[static_cast<std::size_t>(group.first_member + i)]);
-      rank_sees[rank] += mix(next.groups[g] + (group.ordered ? static_cast<std::uint64_t>(i) + 1 : 0));
+      rank_sees[rank] +=
+          mix(next.groups[g] + (group.ordered ? static_cast<std::uint64_t>(i) + 1 : 0));
     }
     for (int i = 0; i < group.load_count; ++i) {
       const auto& load = structure.loads[static_cast<std::size_t>(group.first_load + i)];
@@ -90,48 +91,91 @@ std::size_t class_count(const Partition& partition) {
          partition.link_representative.size();
 }
 
-// The neighbourhoods of every rank, group and link as sorted lists of what they meet.
-using Meeting = std::vector<std::pair<std::int64_t, std::int64_t>>;
+// What each rank, group or link meets: (class, role or load) pairs, sorted, all in one array.
+class Meetings {
+ public:
+  explicit Meetings(std::size_t count) : firsts_(count + 1, 0) {}
+
+  void expect(std::size_t who) { ++firsts_[who + 1]; }
+  void allocate() {
+    for (std::size_t i = 1; i < firsts_.size(); ++i) firsts_[i] += firsts_[i - 1];
+    next_ = firsts_;
+    met_.resize(firsts_.back());
+  }
+  void add(std::size_t who, std::int64_t whom, std::int64_t how) {
+    met_[next_[who]++] = {whom, how};
+  }
+  void sort() {
+    for (std::size_t i = 0; i + 1 < firsts_.size(); ++i) {
+      const auto first = met_.begin() + static_cast<std::ptrdiff_t>(firsts_[i]);
+      const auto last = met_.begin() + static_cast<std::ptrdiff_t>(firsts_[i + 1]);
+      if (!std::is_sorted(first, last)) std::sort(first, last);
+    }
+  }
+  // Whether all members of each class meet the same.
+  bool alike(const std::vector<int>& classes, const std::vector<int>& representatives) const {
+    for (std::size_t i = 0; i + 1 < firsts_.size(); ++i) {
+      const auto first =
+          static_cast<std::size_t>(representatives[static_cast<std::size_t>(classes[i])]);
+      const std::size_t count = firsts_[i + 1] - firsts_[i];
+      if (count != firsts_[first + 1] - firsts_[first] ||
+          !std::equal(met_.data() + firsts_[i], met_.data() + firsts_[i] + count,
+                      met_.data() + firsts_[first])) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  std::vector<std::size_t> firsts_, next_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> met_;
+};
+
 struct Neighbourhoods {
-  std::vector<Meeting> ranks, groups, links;
+  Meetings ranks, groups, links;
 };
 
 Neighbourhoods neighbourhoods(const FoldingStructure& structure, const Partition& partition) {
-  Neighbourhoods meet;
-  meet.ranks.resize(structure.rank_colours.size());
-  meet.groups.resize(structure.groups.size());
-  meet.links.resize(structure.link_colours.size());
-  for (std::size_t g = 0; g < structure.groups.size(); ++g) {
-    const FoldingStructure::Group& group = structure.groups[g];
-    for (int i = 0; i < group.member_count; ++i) {
-      const auto rank = static_cast<std::size_t>(
-          structure.members[static_cast<std::size_t>(group.first_member + i)]);
-      const std::int64_t role = group.ordered ? i : 0;
-      meet.groups[g].emplace_back(partition.rank_class[rank], role);
-      meet.ranks[rank].emplace_back(partition.group_class[g], role);
+  Neighbourhoods meet{Meetings(structure.rank_colours.size()), Meetings(structure.groups.size()),
+                      Meetings(structure.link_colours.size())};
+  // Twice over the edges: once to count, once to fill.
+  const auto for_each_edge = [&](const auto& member_edge, const auto& load_edge) {
+    for (std::size_t g = 0; g < structure.groups.size(); ++g) {
+      const FoldingStructure::Group& group = structure.groups[g];
+      for (int i = 0; i < group.member_count; ++i) {
+        const auto rank = static_cast<std::size_t>(
+            structure.members[static_cast<std::size_t>(group.first_member + i)]);
+        member_edge(g, rank, group.ordered ? std::int64_t{i} : 0);
+      }
+      for (int i = 0; i < group.load_count; ++i) {
+        const auto& load = structure.loads[static_cast<std::size_t>(group.first_load + i)];
+        load_edge(g, static_cast<std::size_t>(load.link), load.load);
+      }
     }
-    for (int i = 0; i < group.load_count; ++i) {
-      const auto& load = structure.loads[static_cast<std::size_t>(group.first_load + i)];
-      // Links are told from ranks by a negative class.
-      meet.groups[g].emplace_back(-1 - partition.link_class[static_cast<std::size_t>(load.link)],
-                                  load.load);
-      meet.links[static_cast<std::size_t>(load.link)].emplace_back(partition.group_class[g],
-                                                                   load.load);
-    }
-  }
-  for (auto* all : {&meet.ranks, &meet.groups, &meet.links}) {
-    for (Meeting& one : *all) std::sort(one.begin(), one.end());
-  }
+  };
+  for_each_edge(
+      [&](std::size_t g, std::size_t rank, std::int64_t) {
+        meet.groups.expect(g);
+        meet.ranks.expect(rank);
+      },
+      [&](std::size_t g, std::size_t link, std::int64_t) {
+        meet.groups.expect(g);
+        meet.links.expect(link);
+      });
+  for (Meetings* all : {&meet.ranks, &meet.groups, &meet.links}) all->allocate();
+  for_each_edge(
+      [&](std::size_t g, std::size_t rank, std::int64_t role) {
+        meet.groups.add(g, partition.rank_class[rank], role);
+        meet.ranks.add(rank, partition.group_class[g], role);
+      },
+      [&](std::size_t g, std::size_t link, std::int64_t load) {
+        // Links are told from ranks by a negative class.
+        meet.groups.add(g, -1 - partition.link_class[link], load);
+        meet.links.add(link, partition.group_class[g], load);
+      });
+  for (Meetings* all : {&meet.ranks, &meet.groups, &meet.links}) all->sort();
   return meet;
-}
-
-bool alike(const std::vector<Meeting>& meetings, const std::vector<int>& classes,
-           const std::vector<int>& representatives) {
-  for (std::size_t i = 0; i < meetings.size(); ++i) {
-    const int first = representatives[static_cast<std::size_t>(classes[i])];
-    if (meetings[i] != meetings[static_cast<std::size_t>(first)]) return false;
-  }
-  return true;
 }
 
 template <typename Colour>
@@ -203,9 +247,9 @@ bool is_equitable(const FoldingStructure& structure, const Partition& partition)
     return false;
   }
   const Neighbourhoods meet = neighbourhoods(structure, partition);
-  return alike(meet.ranks, partition.rank_class, partition.rank_representative) &&
-         alike(meet.groups, partition.group_class, partition.group_representative) &&
-         alike(meet.links, partition.link_class, partition.link_representative);
+  return meet.ranks.alike(partition.rank_class, partition.rank_representative) &&
+         meet.groups.alike(partition.group_class, partition.group_representative) &&
+         meet.links.alike(partition.link_class, partition.link_representative);
 }
 
 }  // namespace headway

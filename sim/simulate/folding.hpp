@@ -1,11 +1,11 @@
 // Folding: ranks that do the same thing at the same time are simulated once. A partition of ranks,
 // groups and links into classes is *equitable* when all members of a class meet the same classes in
-// the same numbers; the quotient then has exactly the times of the whole. Colour refinement finds the
-// coarsest one; is_equitable() checks any partition exactly, so that a hash collision cannot become a
-// wrong answer.
+// the same numbers; the quotient then has exactly the times of the whole. Colour refinement finds
+// the coarsest one; is_equitable() checks any partition exactly, so that a hash collision cannot
+// become a wrong answer.
 //
-// It holds because whatever ranks share is shared fluidly or joined as a group activity (never first
-// come first served), loads are integers, and water-filling freezes whole levels at once.
+// It holds because whatever ranks share is shared fluidly or joined as a group activity (never
+// first come first served), loads are integers, and water-filling freezes whole levels at once.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace headway {
 // Who meets whom. Colours say what is alike from the outset: equal colours, equal behaviour.
 struct FoldingStructure {
   struct Group {
-    std::uint64_t colour = 0;    // family, placement, price
-    bool ordered = false;        // members have roles (a message: sender, receiver)
+    std::uint64_t colour = 0;  // family, placement, price
+    bool ordered = false;      // members have roles (a message: sender, receiver)
     int first_member = 0, member_count = 0;
     int first_load = 0, load_count = 0;
   };
@@ -49,7 +49,8 @@ Partition fold(const FoldingStructure& structure);
 // Every rank, group and link a class of its own.
 Partition unfolded(const FoldingStructure& structure);
 
-// Whether the partition is equitable and refines the colours. Exact: compares multisets, not hashes.
+// Whether the partition is equitable and refines the colours. Exact: compares multisets, not
+// hashes.
 bool is_equitable(const FoldingStructure& structure, const Partition& partition);
 
 }  // namespace headway

@@ -15,8 +15,8 @@ namespace headway {
 
 namespace {
 
-// Nominal load of a transfer on a link it crosses. Software that reaches only a share e of the nominal
-// bandwidth loads the link by 1/e of this: loads stay small integers.
+// Nominal load of a transfer on a link it crosses. Software that reaches only a share e of the
+// nominal bandwidth loads the link by 1/e of this: loads stay small integers.
 constexpr std::int64_t kNominalLoad = 64;
 
 // The environment bit that a collective beside compute sets on its devices.
@@ -56,9 +56,9 @@ double network_efficiency(const TemplateOperation& operation, const Software& so
 
 // What a group family or channel is to a rank.
 struct Role {
-  int group = kNone;           // of the FoldingStructure
+  int group = kNone;  // of the FoldingStructure
   GroupPlacement placement;
-  bool same_node = true;       // channels
+  bool same_node = true;  // channels
 };
 
 class Lowering {
@@ -82,7 +82,8 @@ class Lowering {
   }
 
  private:
-  // -- Who meets whom --------------------------------------------------------------------------------
+  // -- Who meets whom
+  // --------------------------------------------------------------------------------
 
   void find_channels() {
     std::set<std::pair<int, Channel>> used;
@@ -121,8 +122,9 @@ class Lowering {
     for (int r = 0; r < ranks; ++r) {
       const auto index = static_cast<std::size_t>(r);
       kind_of_rank_[index] = program_.kind_of(r);
-      structure_.rank_colours[index] = static_cast<std::uint64_t>(kind_of_rank_[index]) * 1000003ULL +
-                                       static_cast<std::uint64_t>(speed_class(r));
+      structure_.rank_colours[index] =
+          static_cast<std::uint64_t>(kind_of_rank_[index]) * 1000003ULL +
+          static_cast<std::uint64_t>(speed_class(r));
     }
     find_links_that_matter();
     only_nics_bind_ = only_nics_can_bind();
@@ -155,8 +157,8 @@ class Lowering {
         if (size(*collective) <= kScalar) continue;
         const double efficiency = network_efficiency(operation, input_.software);
         auto& load = family_loads_[static_cast<std::size_t>(operation.group)];
-        load = std::max<std::int64_t>(
-            load, std::llround(static_cast<double>(kNominalLoad) / efficiency));
+        load = std::max<std::int64_t>(load,
+                                      std::llround(static_cast<double>(kNominalLoad) / efficiency));
       }
     }
   }
@@ -167,8 +169,8 @@ class Lowering {
   }
 
   // Where every leaf passes on all that its NICs can send, what NICs carry never exceeds what the
-  // switches carry, so that NICs alone can bind, and no route is needed to know which ones a transfer
-  // takes.
+  // switches carry, so that NICs alone can bind, and no route is needed to know which ones a
+  // transfer takes.
   bool only_nics_can_bind() const {
     const ClusterDescription& cluster = input_.topology.description();
     if (cluster.graph || cluster.network.oversubscription > 1 ||
@@ -191,18 +193,21 @@ class Lowering {
     return found->second;
   }
 
-  static void add_load(int link, std::int64_t load, std::vector<FoldingStructure::Load>& loads) {
-    const auto same = std::find_if(loads.begin(), loads.end(),
-                                   [&](const auto& other) { return other.link == link; });
-    if (same == loads.end()) {
-      loads.push_back({link, load});
-    } else {
-      same->load += load;
+  // Adds to the load that stands in `loads`, which belongs to the group being built: `load_slots_`
+  // remembers where a link stands in it.
+  void add_load(int link, std::int64_t load, std::vector<FoldingStructure::Load>& loads) {
+    const auto index = static_cast<std::size_t>(link);
+    if (index >= load_slots_.size()) load_slots_.resize(2 * index + 16, 0);
+    const std::size_t slot = load_slots_[index];
+    if (slot < loads.size() && loads[slot].link == link) {
+      loads[slot].load += load;
+      return;
     }
+    load_slots_[index] = loads.size();
+    loads.push_back({link, load});
   }
 
-  void add_route(int from, int to, std::int64_t load,
-                 std::vector<FoldingStructure::Load>& loads) {
+  void add_route(int from, int to, std::int64_t load, std::vector<FoldingStructure::Load>& loads) {
     if (only_nics_bind_) {
       add_nics(from, to, load, loads);
       return;
@@ -210,8 +215,8 @@ class Lowering {
     for (const LinkId link : input_.topology.route(from, to)) {
       const TopologyLink& physical = input_.topology.links()[static_cast<std::size_t>(link)];
       if (physical.kind == "nvlink" || physical.kind == "pcie") continue;
-      add_load(network_link(link, physical.bandwidth.bytes_per_second * left_of(physical.kind)), load,
-               loads);
+      add_load(network_link(link, physical.bandwidth.bytes_per_second * left_of(physical.kind)),
+               load, loads);
     }
   }
 
@@ -228,19 +233,29 @@ class Lowering {
     add_load(network_link(2LL * *in + 1, capacity), load, loads);
   }
 
-  // A ring enters and leaves each node once per channel, and its channels are spread over the members'
-  // NICs: the j-th member of a node sends to the j-th member of the next.
+  // A ring enters and leaves each node once per channel, and its channels are spread over the
+  // members' NICs: the j-th member of a node sends to the j-th member of the next.
   std::vector<FoldingStructure::Load> ring_loads(const std::vector<int>& members,
                                                  std::int64_t load) {
     std::vector<FoldingStructure::Load> loads;
-    std::map<int, std::vector<int>> by_node;
-    for (const int rank : members) by_node[input_.topology.node_of(rank)].push_back(rank);
-    if (by_node.size() < 2 || load == 0) return loads;
-    for (auto node = by_node.begin(); node != by_node.end(); ++node) {
-      auto next = std::next(node);
-      if (next == by_node.end()) next = by_node.begin();
-      for (std::size_t j = 0; j < node->second.size(); ++j) {
-        add_route(node->second[j], next->second[j % next->second.size()], load, loads);
+    if (load == 0) return loads;
+    // Members stand in rank order, and ranks in node order.
+    std::vector<std::size_t> firsts;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      if (i == 0 ||
+          input_.topology.node_of(members[i]) != input_.topology.node_of(members[i - 1])) {
+        firsts.push_back(i);
+      }
+    }
+    const std::size_t nodes = firsts.size();
+    if (nodes < 2) return loads;
+    firsts.push_back(members.size());
+    loads.reserve(2 * members.size());
+    for (std::size_t n = 0; n < nodes; ++n) {
+      const std::size_t next = (n + 1) % nodes;
+      const std::size_t there = firsts[next + 1] - firsts[next];
+      for (std::size_t i = firsts[n]; i < firsts[n + 1]; ++i) {
+        add_route(members[i], members[firsts[next] + (i - firsts[n]) % there], load, loads);
       }
     }
     return loads;
@@ -297,10 +312,12 @@ class Lowering {
     }
   }
 
-  // The most that a group can put on a link of load 1: operations of one group follow each other, so it
-  // counts with its fastest. Depends on the kind of its first member, its role there and its placement.
+  // The most that a group can put on a link of load 1: operations of one group follow each other,
+  // so it counts with its fastest. Depends on the kind of its first member, its role there and its
+  // placement.
   double fastest_of_group(std::size_t group) {
-    const int rank = structure_.members[static_cast<std::size_t>(structure_.groups[group].first_member)];
+    const int rank =
+        structure_.members[static_cast<std::size_t>(structure_.groups[group].first_member)];
     const int kind = kind_of_rank_[static_cast<std::size_t>(rank)];
     const int index = group_roles_[group];
     const Role& mine = role(rank, index);
@@ -317,8 +334,9 @@ class Lowering {
     return fastest;
   }
 
-  // A link can bind only if everything that crosses it, each as fast as it can be alone, exceeds its
-  // capacity. The others are dropped before folding: exactly, and they would only split classes.
+  // A link can bind only if everything that crosses it, each as fast as it can be alone, exceeds
+  // its capacity. The others are dropped before folding: exactly, and they would only split
+  // classes.
   void drop_links_that_cannot_bind() {
     std::vector<double> demand(structure_.link_colours.size(), 0);
     for (std::size_t g = 0; g < structure_.groups.size(); ++g) {
@@ -368,13 +386,15 @@ class Lowering {
   int role_index(const TemplateOperation& operation) const {
     if (collective_of(operation) == nullptr) return kNone;
     if (!is_message(operation)) return operation.group;
-    if (is_send(operation)) return send_role(channel_index(operation.peer_axis, operation.peer_offset));
+    if (is_send(operation))
+      return send_role(channel_index(operation.peer_axis, operation.peer_offset));
     // A receive from `offset` away is a send of the peer in the other direction.
     const int channel = channel_index(operation.peer_axis, -operation.peer_offset);
     return channel == kNone ? kNone : receive_role(channel);
   }
 
-  // -- Devices and links -----------------------------------------------------------------------------
+  // -- Devices and links
+  // -----------------------------------------------------------------------------
 
   void build_devices() {
     step_.device_rank = step_.partition.rank_representative;
@@ -388,8 +408,8 @@ class Lowering {
     distinct_classes_.resize(group_classes);
     for (std::size_t g = 0; g < group_classes; ++g) {
       std::set<int> classes;
-      const auto& group = structure_.groups[static_cast<std::size_t>(
-          step_.partition.group_representative[g])];
+      const auto& group =
+          structure_.groups[static_cast<std::size_t>(step_.partition.group_representative[g])];
       for (int i = 0; i < group.member_count; ++i) {
         const int member = structure_.members[static_cast<std::size_t>(group.first_member + i)];
         classes.insert(step_.partition.rank_class[static_cast<std::size_t>(member)]);
@@ -408,7 +428,8 @@ class Lowering {
       for (int i = 0; i < group.load_count; ++i) {
         const auto& load = structure_.loads[static_cast<std::size_t>(group.first_load + i)];
         const int link_class = partition.link_class[static_cast<std::size_t>(load.link)];
-        if (partition.link_representative[static_cast<std::size_t>(link_class)] != load.link) continue;
+        if (partition.link_representative[static_cast<std::size_t>(link_class)] != load.link)
+          continue;
         loads[static_cast<std::size_t>(partition.group_class[g])][link_class] += load.load;
       }
     }
@@ -444,7 +465,8 @@ class Lowering {
     }
   }
 
-  // -- Prices ----------------------------------------------------------------------------------------
+  // -- Prices
+  // ----------------------------------------------------------------------------------------
 
   const OperationPrice& price_of(const TemplateOperation& operation, int rank) {
     return step_.prices[static_cast<std::size_t>(price_index(operation, rank))];
@@ -455,8 +477,9 @@ class Lowering {
     const int index = role_index(operation);
     const int role_class =
         index == kNone ? kNone : placement_class(role(rank, index), is_message(operation));
-    const auto key = std::tuple(&operation, role_class, index == kNone ? speed_class(rank) : 0);
-    const auto [found, is_new] = price_indices_.try_emplace(key, static_cast<int>(step_.prices.size()));
+    const PriceKey key{&operation, role_class, index == kNone ? speed_class(rank) : 0};
+    const auto [found, is_new] =
+        price_indices_.try_emplace(key, static_cast<int>(step_.prices.size()));
     if (is_new) step_.prices.push_back(compute_price(operation, rank, index));
     return found->second;
   }
@@ -500,7 +523,8 @@ class Lowering {
     return result;
   }
 
-  // -- Instances -------------------------------------------------------------------------------------
+  // -- Instances
+  // -------------------------------------------------------------------------------------
 
   // A pass of a device, ready to be issued: its task template and what its instances must bind.
   struct PassBinding {
@@ -517,10 +541,19 @@ class Lowering {
   };
 
   void build_instances() {
+    std::size_t issues = 0;
+    for (const int kind : step_.device_kind) {
+      issues += program_.kinds[static_cast<std::size_t>(kind)].order.size();
+    }
+    step_.graph.instances.reserve(issues);
+    step_.instances.reserve(issues);
+    step_.graph.bound_activities.reserve(issues);
+    step_.graph.activities.reserve(issues / 2);
+    activities_.reserve(issues / 2);
     sequence_.assign(static_cast<std::size_t>(step_.graph.devices) * program_.groups.size(), 0);
     for (int d = 0; d < step_.graph.devices; ++d) {
-      const RankKind& kind = program_.kinds[static_cast<std::size_t>(
-          step_.device_kind[static_cast<std::size_t>(d)])];
+      const RankKind& kind =
+          program_.kinds[static_cast<std::size_t>(step_.device_kind[static_cast<std::size_t>(d)])];
       std::vector<PassBinding> bindings;
       bindings.reserve(kind.passes.size());
       for (const Pass& pass : kind.passes) bindings.push_back(bind_pass(pass, d));
@@ -535,7 +568,8 @@ class Lowering {
     }
   }
 
-  // The tasks of a pass depend on its templates and on the prices of its class: equal ones are shared.
+  // The tasks of a pass depend on its templates and on the prices of its class: equal ones are
+  // shared.
   PassBinding bind_pass(const Pass& pass, int device) {
     PassBinding binding;
     const int rank = step_.device_rank[static_cast<std::size_t>(device)];
@@ -580,8 +614,8 @@ class Lowering {
     if (index == kNone) return false;
     const Role& mine = role(rank, index);
     if (mine.group == kNone) return false;
-    const auto group = static_cast<std::size_t>(
-        step_.partition.group_class[static_cast<std::size_t>(mine.group)]);
+    const auto group =
+        static_cast<std::size_t>(step_.partition.group_class[static_cast<std::size_t>(mine.group)]);
     if (distinct_classes_[group] > 1 || is_message(operation)) return true;
     return group_loads_[group].count > 0 || sets_environment(operation, rank);
   }
@@ -600,14 +634,15 @@ class Lowering {
                        [&](int stream) { return slowing_streams_.contains(stream); });
   }
 
-  Time host_time(const TemplateOperation& operation, const OperationPrice& price, bool backward) const {
+  Time host_time(const TemplateOperation& operation, const OperationPrice& price,
+                 bool backward) const {
     const Software& software = input_.software;
     double factor = 1;
     if (!software.host_tp_jitter.empty()) {
       const int tp = std::max(1, program_.grid.axis_size("tp"));
-      const auto index = std::min<std::size_t>(static_cast<std::size_t>(std::bit_width(
-                                                   static_cast<unsigned>(tp))) - 1,
-                                               software.host_tp_jitter.size() - 1);
+      const auto index = std::min<std::size_t>(
+          static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(tp))) - 1,
+          software.host_tp_jitter.size() - 1);
       factor = software.host_tp_jitter[index];
     }
     if (const auto* host = std::get_if<HostWork>(&operation.operation)) {
@@ -648,7 +683,8 @@ class Lowering {
       task.sensitivity = sensitivity(operation);
       for (const int before : operation.after) task.after.push_back(first_of_step + before);
       task.joins = operation.joins;
-      for (std::size_t a = 0; a < operation.awaits.size(); ++a) task.awaits.push_back(awaited_slot++);
+      for (std::size_t a = 0; a < operation.awaits.size(); ++a)
+        task.awaits.push_back(awaited_slot++);
       for (std::size_t a = 0; a < operation.releases.size(); ++a) {
         task.releases.push_back(released_slot++);
       }
@@ -707,10 +743,11 @@ class Lowering {
     ActivityKey key;
     key.group = group_class;
     if (is_message(operation)) {
-      const RankKind& kind = program_.kinds[static_cast<std::size_t>(
-          step_.device_kind[static_cast<std::size_t>(device)])];
-      const Step& step =
-          kind.passes[static_cast<std::size_t>(issue.pass)].steps[static_cast<std::size_t>(slot.step)];
+      const RankKind& kind =
+          program_
+              .kinds[static_cast<std::size_t>(step_.device_kind[static_cast<std::size_t>(device)])];
+      const Step& step = kind.passes[static_cast<std::size_t>(issue.pass)]
+                             .steps[static_cast<std::size_t>(slot.step)];
       const BufferRef& carried =
           is_send(operation) ? operation.reads.front() : operation.writes.front();
       key.family = carried.family;
@@ -723,11 +760,13 @@ class Lowering {
     }
     const auto [found, is_new] =
         activities_.try_emplace(key, static_cast<int>(step_.graph.activities.size()));
-    if (is_new) step_.graph.activities.push_back(make_activity(operation, rank, group_class, slot.price));
+    if (is_new)
+      step_.graph.activities.push_back(make_activity(operation, rank, group_class, slot.price));
     return found->second;
   }
 
-  Activity make_activity(const TemplateOperation& operation, int rank, int group_class, int price_slot) {
+  Activity make_activity(const TemplateOperation& operation, int rank, int group_class,
+                         int price_slot) {
     const OperationPrice& price = step_.prices[static_cast<std::size_t>(price_slot)];
     const auto group = static_cast<std::size_t>(group_class);
     Activity activity;
@@ -751,16 +790,18 @@ class Lowering {
   // extrapolated (facts section 7: a GEMM of one full wave nearly doubles; most GEMMs have many).
   void build_slowdowns() {
     const Device& device = input_.profile.device;
-    constexpr double kChannels = 16;          // NCCL's default for a ring over NICs (facts 4.3)
+    constexpr double kChannels = 16;            // NCCL's default for a ring over NICs (facts 4.3)
     constexpr double kMemoryPassesPerByte = 3;  // a reducing ring step reads two and writes one
     double compute = 1, memory = 1;
     if (device.multiprocessors > 2 * static_cast<int>(kChannels)) {
       compute = device.multiprocessors / (device.multiprocessors - kChannels);
     }
-    const double nic = input_.topology.nodes() > 1 ? input_.topology.nic_bandwidth().bytes_per_second
-                                                   : device.nvlink.bytes_per_second;
+    const double nic = input_.topology.nodes() > 1
+                           ? input_.topology.nic_bandwidth().bytes_per_second
+                           : device.nvlink.bytes_per_second;
     const double bandwidth = device.memory_bandwidth.bytes_per_second;
-    if (bandwidth > 0) memory = bandwidth / std::max(bandwidth / 2, bandwidth - kMemoryPassesPerByte * nic);
+    if (bandwidth > 0)
+      memory = bandwidth / std::max(bandwidth / 2, bandwidth - kMemoryPassesPerByte * nic);
     constexpr std::int64_t kUnslowed = 1 << 20;
     step_.graph.slowdowns = {{kUnslowed, slowdown(compute)}, {kUnslowed, slowdown(memory)}};
   }
@@ -777,6 +818,18 @@ class Lowering {
         hash ^= hash >> 29U;
       }
       return static_cast<std::size_t>(hash);
+    }
+  };
+  struct PriceKey {
+    const TemplateOperation* operation = nullptr;
+    int role_class = 0, speed = 0;
+    friend bool operator==(const PriceKey&, const PriceKey&) = default;
+  };
+  struct PriceKeyHash {
+    std::size_t operator()(const PriceKey& key) const {
+      const auto spread =
+          (static_cast<std::size_t>(key.role_class) << 32U) + static_cast<std::size_t>(key.speed);
+      return std::hash<const void*>()(key.operation) ^ (spread * 0x9e3779b97f4a7c15ULL);
     }
   };
   struct LoadRange {
@@ -796,6 +849,7 @@ class Lowering {
   FoldingStructure structure_;
   std::vector<Role> roles_;
   bool only_nics_bind_ = false;
+  std::vector<std::size_t> load_slots_;
   std::unordered_map<std::int64_t, int> network_links_;
   std::vector<double> link_capacities_;
   std::vector<int> distinct_classes_;
@@ -803,7 +857,7 @@ class Lowering {
   std::vector<int> group_roles_;  // of the structure's groups: index of their members' role
   std::map<std::tuple<int, int, int>, double> fastest_;
   std::set<int> slowing_streams_;
-  std::map<std::tuple<const TemplateOperation*, int, int>, int> price_indices_;
+  std::unordered_map<PriceKey, int, PriceKeyHash> price_indices_;
   std::map<std::tuple<int, int, int, int, int>, int> placement_classes_;
   std::map<std::vector<int>, int> task_templates_;
   std::map<std::tuple<int, int, int, int>, int> ports_;

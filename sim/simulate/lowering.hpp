@@ -1,6 +1,6 @@
-// Program x cost -> TaskGraph: the only seam between what is done and what it takes. Each rank class
-// of the folded job becomes a device, each pass a task template, each issue an instance; collectives
-// over one class whose links cannot bind become fixed tasks, all others activities.
+// Program x cost -> TaskGraph: the only seam between what is done and what it takes. Each rank
+// class of the folded job becomes a device, each pass a task template, each issue an instance;
+// collectives over one class whose links cannot bind become fixed tasks, all others activities.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace headway {
 
 // What the machine is asked to do differently from its description.
 struct MachineWhatIf {
-  std::map<int, double> slow_ranks;            // rank -> factor on its compute times, >= 1
+  std::map<int, double> slow_ranks;              // rank -> factor on its compute times, >= 1
   std::map<std::string, double> degraded_links;  // link kind -> share of its bandwidth left
 };
 
@@ -35,7 +35,7 @@ struct LoweringInput {
 
 // What one operation of a template costs on one class of ranks.
 struct OperationPrice {
-  Price price;                 // alone
+  Price price;  // alone
   int launches = 1;
   CollectivePrice collective;  // of collectives and messages
   int group_size = 1;
@@ -43,10 +43,10 @@ struct OperationPrice {
 
 // Where a task of a TaskTemplate comes from.
 struct TaskOrigin {
-  int step = 0;        // of the pass
+  int step = 0;  // of the pass
   int template_index = 0;
-  int operation = 0;   // of the template
-  int price = 0;       // LoweredStep::prices
+  int operation = 0;  // of the template
+  int price = 0;      // LoweredStep::prices
 };
 
 // Where an instance comes from.

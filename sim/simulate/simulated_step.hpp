@@ -1,4 +1,5 @@
-// One training step, from resolved job to timeline: lowered once to a Program, priced, folded, played.
+// One training step, from resolved job to timeline: lowered once to a Program, priced, folded,
+// played.
 #pragma once
 
 #include "sim/cost/profile.hpp"
@@ -22,11 +23,13 @@ struct SimulatedStep {
   Timeline timeline;
 };
 
-// Throws InvalidInput where the profile lacks what an operation needs. A schedule that deadlocks is a
-// result: Timeline::deadlock says who waits for whom.
-SimulatedStep simulate_step(const Job& job, const Profile& profile, const StepOptions& options = {});
+// Throws InvalidInput where the profile lacks what an operation needs. A schedule that deadlocks is
+// a result: Timeline::deadlock says who waits for whom.
+SimulatedStep simulate_step(const Job& job, const Profile& profile,
+                            const StepOptions& options = {});
 
-// A wait of a deadlock in the schedule's own words: "pipeline rank 2, 2F5, send hidden: waits for ...".
+// A wait of a deadlock in the schedule's own words: "pipeline rank 2, 2F5, send hidden: waits for
+// ...".
 std::string describe(const SimulatedStep& step, const Wait& wait);
 
 }  // namespace headway

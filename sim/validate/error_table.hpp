@@ -1,5 +1,6 @@
-// How far predictions lie from measurements: error = predicted / measured - 1. Figures over all runs and
-// by every property of theirs; whether plans are ranked as measured; whether memory verdicts are right.
+// How far predictions lie from measurements: error = predicted / measured - 1. Figures over all
+// runs and by every property of theirs; whether plans are ranked as measured; whether memory
+// verdicts are right.
 #pragma once
 
 #include <functional>
@@ -21,10 +22,10 @@ struct PredictedRun {
   std::optional<double> measured_s, predicted_s;
   double interval_low_s = 0, interval_high_s = 0;
   std::optional<double> measured_bytes, predicted_bytes;  // like kind with like
-  bool out_of_memory = false;  // measured
-  bool fits = true;            // predicted
-  std::string identity;        // equal for identical jobs
-  std::map<std::string, std::string> properties;  // "gpu" -> "a100-sxm-80gb", "tp" -> "8"
+  bool out_of_memory = false;                             // measured
+  bool fits = true;                                       // predicted
+  std::string identity;                                   // equal for identical jobs
+  std::map<std::string, std::string> properties;          // "gpu" -> "a100-sxm-80gb", "tp" -> "8"
 
   double error() const { return *predicted_s / *measured_s - 1; }
   bool inside_interval() const {
@@ -55,7 +56,8 @@ struct DecisionFigures {
   int groups = 0;
   double top1 = 0, mean_regret = 0, worst_regret = 0, kendall_tau = 0;
 };
-// Over groups of at least five runs with a time; times closer than `noise` (relative) count as equal.
+// Over groups of at least five runs with a time; times closer than `noise` (relative) count as
+// equal.
 DecisionFigures decision_figures(const std::vector<const PredictedRun*>& runs, double noise);
 
 // The relative spread of identical jobs: the root mean square of deviations from their mean.

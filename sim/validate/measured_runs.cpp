@@ -22,7 +22,8 @@ void read_measured(const JsonNode& node, MeasuredRun& run, Problems& problems) {
   run.out_of_memory = measured.boolean("out_of_memory").value_or(false);
   measured.finish();
   if (!run.iteration_time && !run.memory_peak && !run.out_of_memory) {
-    measured.problem("", "measures nothing; expected iteration_time_s, memory_peak_bytes or "
+    measured.problem("",
+                     "measures nothing; expected iteration_time_s, memory_peak_bytes or "
                      "out_of_memory");
   }
 }
@@ -58,9 +59,12 @@ std::optional<MeasuredRun> read_run(const JsonNode& node, Problems& problems) {
 
 std::string_view name(Reliability reliability) {
   switch (reliability) {
-    case Reliability::kHigh: return "high";
-    case Reliability::kMedium: return "medium";
-    case Reliability::kLow: return "low";
+    case Reliability::kHigh:
+      return "high";
+    case Reliability::kMedium:
+      return "medium";
+    case Reliability::kLow:
+      return "low";
   }
   return "";
 }

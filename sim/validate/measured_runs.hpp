@@ -1,5 +1,5 @@
-// Training runs that others measured and published: a job with the step time, or the memory peak, that
-// was seen. One file is one source.
+// Training runs that others measured and published: a job with the step time, or the memory peak,
+// that was seen. One file is one source.
 #pragma once
 
 #include <optional>
@@ -33,8 +33,8 @@ struct MeasuredRun {
 // Adds a Problem for every fault of the file's own frame; the jobs inside are read when simulated.
 std::vector<MeasuredRun> read_measured_runs(const std::string& path, Problems& problems);
 
-// Whether a run was set aside to fit software constants: FNV-1a 64 of its id, mod 5, is 0. Such runs
-// are left out of the error figures.
+// Whether a run was set aside to fit software constants: FNV-1a 64 of its id, mod 5, is 0. Such
+// runs are left out of the error figures.
 bool used_in_fit(const std::string& id);
 
 }  // namespace headway

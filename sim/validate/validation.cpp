@@ -125,7 +125,8 @@ void write_run(JsonWriter& json, const PredictedRun& run) {
   json.value(run.interval_low_s).value(run.interval_high_s).end_array();
   if (run.measured_s) json.field("error", run.error());
   if (run.measured_bytes) {
-    json.field("measured_bytes", *run.measured_bytes).field("predicted_bytes", *run.predicted_bytes);
+    json.field("measured_bytes", *run.measured_bytes)
+        .field("predicted_bytes", *run.predicted_bytes);
   }
   json.field("fits", run.fits).field("used_in_fit", run.used_in_fit).end_object();
 }
@@ -252,9 +253,10 @@ std::string validation_text(const Validation& validation) {
   }
   text += figures_row("with rows used in fits", table.with_fit_rows);
   for (const auto& [source, decisions] : table.decisions) {
-    text += "decisions, " + source + ": " + std::to_string(decisions.groups) + " groups, best plan found in " +
-            percent(decisions.top1) + ", mean regret " + percent(decisions.mean_regret) + ", worst " +
-            percent(decisions.worst_regret) + ", Kendall tau ";
+    text += "decisions, " + source + ": " + std::to_string(decisions.groups) +
+            " groups, best plan found in " + percent(decisions.top1) + ", mean regret " +
+            percent(decisions.mean_regret) + ", worst " + percent(decisions.worst_regret) +
+            ", Kendall tau ";
     char tau[16];
     std::snprintf(tau, sizeof tau, "%.2f", decisions.kendall_tau);
     text += std::string(tau) + "\n";

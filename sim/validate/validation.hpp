@@ -1,5 +1,5 @@
-// Simulates measured runs and holds the result against the measurement. A run that this version cannot
-// simulate is skipped with its reason, never priced anyhow.
+// Simulates measured runs and holds the result against the measurement. A run that this version
+// cannot simulate is skipped with its reason, never priced anyhow.
 #pragma once
 
 #include <functional>

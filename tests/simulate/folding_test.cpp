@@ -12,8 +12,9 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// dp replicas of a pipeline with `stages` stages; rank = replica + dp * stage, as in tp-cp-ep-dp-pp.
-// Groups: data-parallel groups of each stage, and a message from each stage to the next.
+// dp replicas of a pipeline with `stages` stages; rank = replica + dp * stage, as in
+// tp-cp-ep-dp-pp. Groups: data-parallel groups of each stage, and a message from each stage to the
+// next.
 FoldingStructure pipelines(int dp, int stages) {
   FoldingStructure structure;
   for (int rank = 0; rank < dp * stages; ++rank) {
@@ -63,7 +64,8 @@ TEST(Folding, ALinkThatOnlySomeGroupsLoadSplitsThem) {
 }
 
 TEST(Folding, MessagesHaveRoles) {
-  // A directed chain a -> b -> c of alike ranks has three classes; an undirected one would have two.
+  // A directed chain a -> b -> c of alike ranks has three classes; an undirected one would have
+  // two.
   FoldingStructure structure;
   structure.rank_colours = {0, 0, 0};
   structure.add_group(1, true, {0, 1}, {});
@@ -82,14 +84,16 @@ TEST(Folding, AnUnequalPartitionIsNotEquitable) {
   EXPECT_FALSE(is_equitable(structure, partition));
 }
 
-// Every base has a k-fold lift in which member i of each group is a copy chosen by a permutation; the
-// map to the base is an equitable partition, so the coarsest one has no more classes than the base.
+// Every base has a k-fold lift in which member i of each group is a copy chosen by a permutation;
+// the map to the base is an equitable partition, so the coarsest one has no more classes than the
+// base.
 class FoldingProperty : public ::testing::TestWithParam<int> {};
 
 TEST_P(FoldingProperty, ALiftHasNoMoreClassesThanItsBase) {
   std::mt19937 random(static_cast<unsigned>(GetParam()));
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-  const int ranks = 2 + below(6), links = 1 + below(4), groups = 1 + below(6), copies = 2 + below(3);
+  const int ranks = 2 + below(6), links = 1 + below(4), groups = 1 + below(6),
+            copies = 2 + below(3);
   FoldingStructure base, lift;
   for (int r = 0; r < ranks; ++r) base.rank_colours.push_back(static_cast<unsigned>(below(3)));
   for (int l = 0; l < links; ++l) base.link_colours.push_back(static_cast<unsigned>(below(2)));

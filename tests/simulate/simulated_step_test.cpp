@@ -90,8 +90,9 @@ std::string random_job(std::mt19937& random) {
   plan += R"(, "overlap_p2p": )" + (schedule == "interleaved" ? pick({"true", "false"}) : "false");
   return R"({"model": {"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16,
              "intermediate_size": 4096, "vocab_size": 51200, "hidden_act": "gelu", "gated_mlp": false},
-             "cluster": {"topology": ")" + pick({"dgx-a100", "a100-4x200", "a100-1x100"}) +
-         R"(", "gpus": )" + pick({"16", "32"}) + R"(}, "precision": "bf16", "sequence_length": 1024,
+             "cluster": {"topology": ")" +
+         pick({"dgx-a100", "a100-4x200", "a100-1x100"}) + R"(", "gpus": )" + pick({"16", "32"}) +
+         R"(}, "precision": "bf16", "sequence_length": 1024,
              "global_batch": 256, "software": {"framework": ")" +
          pick({"megatron-2021", "megatron-2022", "megatron-deepspeed-2022", "headway"}) +
          R"("}, "plan": {)" + plan + "}}";
@@ -104,7 +105,8 @@ TEST_P(FoldedEqualsUnfolded, OnARandomJob) {
   const Job job = job_of(text);
   StepOptions options;
   if (random() % 3 == 0) {
-    options.machine.slow_ranks[static_cast<int>(random() % static_cast<unsigned>(job.gpus()))] = 1.1;
+    options.machine.slow_ranks[static_cast<int>(random() % static_cast<unsigned>(job.gpus()))] =
+        1.1;
   }
   const SimulatedStep folded = simulate_step(job, a100(), options);
   options.unfolded = true;
