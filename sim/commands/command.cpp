@@ -1,6 +1,7 @@
 #include "sim/commands/command.hpp"
 
 #include <CLI/CLI.hpp>
+#include <exception>
 #include <new>
 #include <ostream>
 
@@ -21,21 +22,25 @@ void print_help(std::ostream& out) {
     out << "  " << command.name << std::string(12 - command.name.size(), ' ') << command.summary
         << '\n';
   }
-  out << "\nexample: headway simulate --model llama3-70b --cluster dgx-h100 --gpus 512 --tp 8 --pp 4 "
-         "--global-batch 1024\n";
+  out << "\nexample: headway simulate --model llama3-70b --cluster dgx-h100 --gpus 512 --tp 8 "
+         "--pp 4 --sequence-length 8192 --global-batch 1024\n";
 }
 
 int run(const Command& command, const CommandLine& line) {
   try {
     return command.run({{line.arguments.begin() + 1, line.arguments.end()}, line.out, line.err});
   } catch (const InvalidInput& error) {
-    for (const Problem& problem : error.problems()) line.err << "headway: " << problem.text() << '\n';
+    for (const Problem& problem : error.problems())
+      line.err << "headway: " << problem.text() << '\n';
     return kBadInput;
   } catch (const MachineFailure& error) {
     line.err << "headway: " << error.what() << '\n';
     return kMachineFailed;
   } catch (const std::bad_alloc&) {
     line.err << "headway: out of memory\n";
+    return kMachineFailed;
+  } catch (const std::exception& error) {
+    line.err << "headway: " << error.what() << '\n';
     return kMachineFailed;
   }
 }
@@ -44,7 +49,8 @@ int run(const Command& command, const CommandLine& line) {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
-      {"simulate", "plays one training step out and says how long it takes and why", simulate_command},
+      {"simulate", "plays one training step out and says how long it takes and why",
+       simulate_command},
       {"validate", "simulates measured runs and prints how far off it is", validate_command},
       {"topology", "prints a cluster's graph: summary, routes, Graphviz", topology_command},
       {"import", "turns another tool's file into ours", import_command},
@@ -79,31 +85,51 @@ int run_command_line(const CommandLine& line) {
   return kBadInput;
 }
 
+namespace {
+
+// CLI11 takes what it does not know for words without a place; of these the options are named, each
+// with the nearest that the command has. Empty where nothing was left over.
+std::string unknown_arguments(const CLI::App& app) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  const std::vector<std::string> left_over = app.remaining();
+  std::string text;
+  for (const std::string& argument : left_over) {
+    if (!argument.starts_with('-') || argument == "-") continue;
+    const std::string option = argument.substr(0, argument.find('='));
+    const std::string near = nearest(option, known);
+    text += "headway: there is no option " + option +
+            (near.empty() ? "" : " (did you mean " + near + "?)") + "; " + app.get_name() +
+            " --help lists them\n";
+  }
+  if (text.empty() && !left_over.empty()) {
+    text = "headway: '" + left_over.front() + "' has no place here; " + app.get_name() +
+           " --help says what is expected\n";
+  }
+  return text;
+}
+
+}  // namespace
+
 ParseResult parse(CLI::App& app, const CommandLine& line) {
+  app.allow_extras();
   std::vector<std::string> reversed(line.arguments.rbegin(), line.arguments.rend());
+  std::string complaint;
   try {
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
     line.out << app.help();
     return {false, kAnswered};
   } catch (const CLI::ParseError& error) {
-    line.err << "headway: " << error.what();
-    for (const std::string& argument : line.arguments) {
-      if (!argument.starts_with("--")) continue;
-      std::vector<std::string> known;
-      for (const CLI::Option* option : app.get_options()) {
-        for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-      }
-      const std::string asked = argument.substr(0, argument.find('='));
-      if (std::find(known.begin(), known.end(), asked) != known.end()) continue;
-      const std::string near = nearest(asked, known);
-      if (!near.empty()) line.err << " (did you mean " << near << "?)";
-      break;
-    }
-    line.err << '\n';
-    return {false, kBadInput};
+    complaint = std::string("headway: ") + error.what() + '\n';
   }
-  return {};
+  // An unknown option is the likelier reason for whatever else is wrong.
+  if (const std::string unknown = unknown_arguments(app); !unknown.empty()) complaint = unknown;
+  if (complaint.empty()) return {};
+  line.err << complaint;
+  return {false, kBadInput};
 }
 
 void write_answer(const std::string& path, const std::string& text, const CommandLine& line) {

@@ -1,5 +1,5 @@
-// The commands of the program: each is one file with one function, given its arguments and the streams
-// it may write to, returning the exit code. Answers go to `out`, errors and notes to `err`.
+// The commands of the program: each is one file with one function, given its arguments and the
+// streams it may write to, returning the exit code. Answers go to `out`, errors and notes to `err`.
 //   0 answered; 1 the machine failed; 2 bad input; 3 does not fit and --require-fit was given;
 //   4 a check failed or the schedule deadlocks
 #pragma once
@@ -46,8 +46,9 @@ const std::vector<Command>& commands();
 // InvalidInput into exit code 2 with one line per problem, MachineFailure into 1.
 int run_command_line(const CommandLine& line);
 
-// Parses with CLI11; help is printed to `out`. Nothing where the command should go on, else the exit
-// code. CLI11's own errors become one line that names the option and, for an unknown one, the nearest.
+// Parses with CLI11; help is printed to `out`. Nothing where the command should go on, else the
+// exit code. CLI11's own errors become one line that names the option and, for an unknown one, the
+// nearest.
 struct ParseResult {
   bool proceed = true;
   int exit_code = kAnswered;

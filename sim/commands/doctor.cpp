@@ -14,8 +14,8 @@ namespace {
 
 // The first line a command prints, or nothing where it is not there or fails.
 std::string first_line(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((command + " 2>/dev/null").c_str(), "r"),
-                                                   pclose);
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(
+      popen(("{ " + command + "; } 2>/dev/null").c_str(), "r"), pclose);
   if (pipe == nullptr) return "";
   char buffer[256];
   std::string text;
@@ -32,8 +32,8 @@ struct Finding {
 };
 
 constexpr Finding kFindings[] = {
-    {"NVIDIA GPU", "nvidia-smi --query-gpu=name --format=csv,noheader", "executing and calibrating on CUDA",
-     "a machine with an NVIDIA driver"},
+    {"NVIDIA GPU", "nvidia-smi --query-gpu=name --format=csv,noheader",
+     "executing and calibrating on CUDA", "a machine with an NVIDIA driver"},
     {"nvcc", "{ command -v nvcc || ls /usr/local/cuda/bin/nvcc; } | head -n 1",
      "building the CUDA backend", "the CUDA Toolkit, 12.4 or later"},
     {"NCCL", "ls /usr/include/nccl.h /usr/local/cuda/include/nccl.h | head -n 1",
@@ -55,7 +55,8 @@ int doctor_command(const CommandLine& line) {
     const std::string found = first_line(finding.command);
     line.out << finding.what << ": ";
     if (found.empty()) {
-      line.out << "missing; needed only for " << finding.use << "; get it with " << finding.how << '\n';
+      line.out << "missing; needed only for " << finding.use << "; get it with " << finding.how
+               << '\n';
     } else {
       line.out << found << '\n';
     }

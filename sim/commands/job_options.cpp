@@ -15,9 +15,12 @@ struct OptionKey {
 
 constexpr OptionKey kOptions[] = {
     {"--model", "model", "preset or Hugging Face config.json"},
-    {"--cluster", "cluster.topology", "preset or topology file"},
+    {"--cluster", "cluster.topology", "preset, topology file, or a GPU's name (h100)"},
     {"--gpus", "cluster.gpus", "GPUs, counted from the start of the cluster"},
     {"--nodes", "cluster.nodes", "servers, instead of --gpus"},
+    {"--nic", "cluster.nic", "where --cluster is a GPU's name: NICs of a server, \"8x400 Gbit/s\""},
+    {"--oversubscription", "cluster.oversubscription",
+     "where --cluster is a GPU's name: of the leaf switches"},
     {"--profile", "cluster.profile", "what the device really reaches: a profile's name or file"},
     {"--precision", "precision", "bf16, fp16, fp32, ..."},
     {"--sequence-length", "sequence_length", "tokens per sequence"},
@@ -43,10 +46,14 @@ void JobOptions::add_to(CLI::App& app) {
   app.add_option("job", file_, "job file (JSON); options override it")->type_name("JOB.json");
   values_.reserve(std::size(kOptions));  // CLI11 keeps pointers to the texts
   for (const OptionKey& option : kOptions) {
-    values_.push_back({option.key, option.option, ""});
-    app.add_option(option.option, values_.back().text, option.help)->group("Job");
+    values_.push_back({option.key, option.option, std::nullopt});
+    app.add_option(option.option, values_.back().text, option.help)
+        ->group("Job")
+        ->type_name("VALUE");
   }
-  app.add_option("--set", settings_, "any other key of the job, e.g. --set plan.scatter_gather=true")
+  app.add_option("--set", settings_,
+                 "any other key of the job, e.g. --set plan.scatter_gather=true")
+      ->allow_extra_args(false)  // one value each time, so that a job's file may follow
       ->type_name("KEY=VALUE")
       ->group("Job");
 }
@@ -55,7 +62,7 @@ Job JobOptions::read() const {
   Problems problems;
   std::vector<JobOverride> overrides;
   for (const Value& value : values_) {
-    if (!value.text.empty()) overrides.push_back({value.key, value.text, value.option});
+    if (value.text) overrides.push_back({value.key, *value.text, value.option});
   }
   for (const std::string& setting : settings_) {
     const std::size_t equals = setting.find('=');
@@ -66,7 +73,8 @@ Job JobOptions::read() const {
     overrides.push_back({setting.substr(0, equals), setting.substr(equals + 1), "--set"});
   }
   if (file_.empty() && overrides.empty()) {
-    problems.add("headway", "", "a job is missing: give a JOB.json or at least --model, --cluster, "
+    problems.add("headway", "",
+                 "a job is missing: give a JOB.json or at least --model, --cluster, "
                  "--gpus, --sequence-length and --global-batch");
   }
   problems.throw_if_any();

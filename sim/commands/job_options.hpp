@@ -2,6 +2,7 @@
 // command that takes a job.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,8 @@ class JobOptions {
   // Adds the positional JOB.json and the options to the command's parser. `this` must outlive it.
   void add_to(CLI::App& app);
 
-  // Reads the job. Throws InvalidInput with all problems, and for what this version has not built yet.
+  // Reads the job. Throws InvalidInput with all problems, and for what this version has not built
+  // yet.
   Job read() const;
   // The job's file, or "command line".
   std::string name() const;
@@ -25,11 +27,10 @@ class JobOptions {
   struct Value {
     std::string key;     // "plan.tp"
     std::string option;  // "--tp"
-    std::string text;    // empty: not given
+    std::optional<std::string> text;
   };
   std::vector<Value> values_;
   std::vector<std::string> settings_;  // --set plan.tp=8
-  std::vector<std::string> links_;     // --link nic=400 Gbit/s
 };
 
 // The notes of a resolved job, one line each.

@@ -24,7 +24,8 @@ void row(std::ostream& out, const std::string& name, const std::string& what,
 void list_clusters(std::ostream& out) {
   for (const TopologyName& one : topology_presets()) {
     std::string profiles;
-    for (const std::string& profile : one.profiles) profiles += (profiles.empty() ? "" : ", ") + profile;
+    for (const std::string& profile : one.profiles)
+      profiles += (profiles.empty() ? "" : ", ") + profile;
     row(out, one.name, one.summary + "; profiles: " + profiles, one.source);
   }
 }
@@ -51,7 +52,8 @@ int list_command(const CommandLine& line) {
   } else if (what == "schedules") {
     for (const Schedule& one : schedules()) row(line.out, one.name, "", one.source);
   } else {
-    for (const FrameworkName& one : framework_presets()) row(line.out, one.name, one.summary, one.source);
+    for (const FrameworkName& one : framework_presets())
+      row(line.out, one.name, one.summary, one.source);
   }
   return kAnswered;
 }

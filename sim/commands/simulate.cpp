@@ -1,7 +1,12 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <cstdlib>
 #include <ctime>
 #include <ostream>
+#include <set>
+#include <sstream>
 
 #include "sim/commands/command.hpp"
 #include "sim/commands/job_options.hpp"
@@ -25,9 +30,11 @@ struct SimulateArguments {
 
 void add_options(CLI::App& app, SimulateArguments& arguments) {
   arguments.job.add_to(app);
-  app.add_option("--json", arguments.json, "write the result as JSON; - is standard output");
-  app.add_option("--trace", arguments.trace, "write a Chrome/Perfetto trace (.json or .json.gz)");
-  app.add_option("--program", arguments.program, "write the Program as JSON");
+  app.add_option("--json", arguments.json, "write the result as JSON; - is standard output")
+      ->type_name("FILE");
+  app.add_option("--trace", arguments.trace, "write a Chrome/Perfetto trace (.json or .json.gz)")
+      ->type_name("FILE");
+  app.add_option("--program", arguments.program, "write the Program as JSON")->type_name("FILE");
   app.add_option("--detail", arguments.detail, "of the trace")
       ->check(CLI::IsMember({"segment", "operation"}));
   app.add_option("--flops", arguments.flops, "convention of the model FLOPs")
@@ -37,58 +44,92 @@ void add_options(CLI::App& app, SimulateArguments& arguments) {
   app.add_flag("--require-fit", arguments.require_fit, "exit with 3 where it does not fit");
   app.add_flag("--timing", arguments.timing, "add wall-clock figures");
   app.add_option("--degrade", arguments.degrade, "leave a kind of link this share of its bandwidth")
+      ->allow_extra_args(false)
       ->type_name("LINK=SHARE");
   app.add_option("--slow", arguments.slow, "a rank computes slower by this factor")
+      ->allow_extra_args(false)
       ->type_name("RANK=FACTOR");
   app.footer("example: headway simulate job.json --tp 4 --trace step.json.gz");
 }
 
-// "nic=0.5" -> ("nic", 0.5). Adds a problem where it is no such pair or out of range.
-std::optional<std::pair<std::string, double>> read_factor(const std::string& text,
-                                                          const std::string& option, double min,
-                                                          double max, Problems& problems) {
+struct Factor {
+  std::string name;
+  double value = 1;
+};
+
+// "nic=0.5". Adds a problem where it is no such pair or out of range.
+std::optional<Factor> read_factor(const std::string& text, const std::string& option, double min,
+                                  double max, Problems& problems) {
   const std::size_t equals = text.find('=');
-  char* end = nullptr;
-  const double value = equals == std::string::npos ? 0 : std::strtod(text.c_str() + equals + 1, &end);
-  if (end == nullptr || *end != '\0' || end == text.c_str() + equals + 1 || !(value >= min) ||
-      !(value <= max)) {
-    problems.add(option, "", "'" + text + "' is no NAME=NUMBER with a number from " +
-                 std::to_string(min) + " to " + std::to_string(max));
-    return std::nullopt;
+  if (equals != std::string::npos && equals > 0) {
+    const char* const begin = text.c_str() + equals + 1;
+    char* end = nullptr;
+    const double value = std::strtod(begin, &end);
+    if (end != begin && *end == '\0' && value >= min && value <= max) {
+      return Factor{text.substr(0, equals), value};
+    }
   }
-  return std::pair(text.substr(0, equals), value);
+  std::ostringstream range;
+  range << min << " to " << max;
+  problems.add(option, "", "'" + text + "' is no NAME=NUMBER with a number from " + range.str());
+  return std::nullopt;
+}
+
+// The kinds of links that the job's cluster has.
+std::vector<std::string> link_kinds_of(const Topology& topology) {
+  std::set<std::string> kinds;
+  for (const TopologyLink& link : topology.links()) kinds.insert(link.kind);
+  return {kinds.begin(), kinds.end()};
 }
 
 MachineWhatIf read_machine(const SimulateArguments& arguments, const Job& job) {
+  constexpr double kLeastShare = 0.001, kMostSlowing = 1000;  // beyond, it is a broken machine
   Problems problems;
   MachineWhatIf machine;
+  std::vector<std::string> kinds;
+  if (!arguments.degrade.empty()) kinds = link_kinds_of(job.topology);
   for (const std::string& text : arguments.degrade) {
-    if (const auto pair = read_factor(text, "--degrade", 0.001, 1, problems)) {
-      std::vector<std::string> kinds;
-      for (const TopologyLink& link : job.topology.links()) kinds.push_back(link.kind);
-      std::sort(kinds.begin(), kinds.end());
-      kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
-      if (std::find(kinds.begin(), kinds.end(), pair->first) == kinds.end()) {
-        problems.add("--degrade", "", "there is no link kind '" + pair->first + "'; expected " +
-                     any_of(kinds));
-      }
-      machine.degraded_links[pair->first] = pair->second;
+    const auto factor = read_factor(text, "--degrade", kLeastShare, 1, problems);
+    if (!factor) continue;
+    if (std::find(kinds.begin(), kinds.end(), factor->name) == kinds.end()) {
+      problems.add(
+          "--degrade", "",
+          "this cluster has no links of kind '" + factor->name + "'; expected " + any_of(kinds));
     }
+    machine.degraded_links[factor->name] = factor->value;
   }
   for (const std::string& text : arguments.slow) {
-    if (const auto pair = read_factor(text, "--slow", 1, 1000, problems)) {
-      char* end = nullptr;
-      const long rank = std::strtol(pair->first.c_str(), &end, 10);
-      if (*end != '\0' || pair->first.empty() || rank < 0 || rank >= job.gpus()) {
-        problems.add("--slow", "", "'" + pair->first + "' is no rank; expected 0 to " +
-                     std::to_string(job.gpus() - 1));
-        continue;
-      }
-      machine.slow_ranks[static_cast<int>(rank)] = pair->second;
+    const auto factor = read_factor(text, "--slow", 1, kMostSlowing, problems);
+    if (!factor) continue;
+    int rank = -1;
+    const char* const end = factor->name.data() + factor->name.size();
+    const auto [stop, error] = std::from_chars(factor->name.data(), end, rank);
+    if (error != std::errc() || stop != end || rank < 0 || rank >= job.gpus()) {
+      problems.add(
+          "--slow", "",
+          "'" + factor->name + "' is no rank; expected 0 to " + std::to_string(job.gpus() - 1));
+      continue;
     }
+    machine.slow_ranks[rank] = factor->value;
   }
   problems.throw_if_any();
   return machine;
+}
+
+// Only one answer can be standard output's.
+void check_outputs(const SimulateArguments& arguments) {
+  Problems problems;
+  std::string first;
+  for (const auto& [option, path] :
+       {std::pair("--json", &arguments.json), std::pair("--trace", &arguments.trace),
+        std::pair("--program", &arguments.program)}) {
+    if (*path != "-") continue;
+    if (!first.empty()) {
+      problems.add(option, "", "- is taken by " + first + " already; expected a file");
+    }
+    first = option;
+  }
+  problems.throw_if_any();
 }
 
 void write_trace(const std::string& path, const SimulatedStep& step, const CommandLine& line) {
@@ -105,6 +146,7 @@ int simulate_command(const CommandLine& line) {
   add_options(app, arguments);
   if (const ParseResult parsed = parse(app, line); !parsed.proceed) return parsed.exit_code;
 
+  check_outputs(arguments);
   const Job job = arguments.job.read();
   print_notes(job, line);
   if (arguments.print_job) {
@@ -130,7 +172,8 @@ int simulate_command(const CommandLine& line) {
 
   if (!arguments.program.empty()) write_answer(arguments.program, to_json(step.program), line);
   if (!arguments.trace.empty()) write_trace(arguments.trace, step, line);
-  if (!arguments.json.empty()) write_answer(arguments.json, result_json(job, report, wall_clock), line);
+  if (!arguments.json.empty())
+    write_answer(arguments.json, result_json(job, report, wall_clock), line);
   if (arguments.json != "-" && arguments.program != "-" && arguments.trace != "-") {
     line.out << summary(job, report);
     if (wall_clock) {

@@ -1,45 +1,116 @@
 #include <CLI/CLI.hpp>
 #include <ostream>
 
+#include "sim/cluster/topology_reader.hpp"
 #include "sim/cluster/topology_text.hpp"
 #include "sim/commands/command.hpp"
 
 namespace headway {
 
-int topology_command(const CommandLine& line) {
-  CLI::App app("Prints a cluster's graph: a summary, the route between two GPUs, Graphviz text.",
-               "headway topology");
-  std::string name, dot;
-  int gpus = 0;
+namespace {
+
+struct TopologyArguments {
+  std::string cluster, dot;
+  int gpus = 0, nodes = 0;
+  std::optional<std::string> nic;
+  std::optional<double> oversubscription;
   std::vector<int> route;
   bool check = false;
-  app.add_option("cluster", name, "preset or topology file")->required();
-  app.add_option("--gpus", gpus, "GPUs; absent: one node's")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--route", route, "the links between two ranks")->expected(2)->type_name("A B");
-  app.add_option("--dot", dot, "write Graphviz text; - is standard output");
-  app.add_flag("--check", check, "only read and check the file");
+};
+
+constexpr int kMostGpus = 1 << 20;  // as a job's
+
+void add_options(CLI::App& app, TopologyArguments& arguments) {
+  app.add_option("cluster", arguments.cluster, "preset, topology file, or a GPU's name (h100)")
+      ->required();
+  app.add_option("--gpus", arguments.gpus, "GPUs; absent: those of one node")
+      ->check(CLI::Range(1, kMostGpus));
+  app.add_option("--nodes", arguments.nodes, "servers, instead of --gpus")
+      ->check(CLI::Range(1, kMostGpus));
+  app.add_option("--nic", arguments.nic, "of a GPU's name: NICs of a server, \"8x400 Gbit/s\"")
+      ->type_name("COUNTxBANDWIDTH");
+  app.add_option("--oversubscription", arguments.oversubscription,
+                 "of a GPU's name: what a leaf's servers can send over what its uplinks carry")
+      ->type_name("FACTOR");
+  app.add_option("--route", arguments.route, "print the links between two ranks")
+      ->expected(2)
+      ->type_name("A B");
+  app.add_option("--dot", arguments.dot, "write Graphviz text; - is standard output")
+      ->type_name("FILE");
+  app.add_flag("--check", arguments.check,
+               "only check: the file, and the graphs made from it at several sizes");
   app.footer("example: headway topology dgx-a100 --gpus 64 --route 0 13");
+}
+
+// Nothing where problems were added.
+std::optional<Topology> read(const TopologyArguments& arguments, Problems& problems) {
+  if (names_one_line_cluster(arguments.cluster)) {
+    ClusterOptions options{.gpu = arguments.cluster,
+                           .gpus = arguments.gpus,
+                           .nodes = arguments.nodes,
+                           .nic = arguments.nic,
+                           .oversubscription = arguments.oversubscription};
+    if (options.gpus == 0 && options.nodes == 0) options.nodes = 1;
+    return cluster_in_one_line(options, problems);
+  }
+  if (arguments.nic) problems.add("--nic", "", "needs a GPU's name as cluster, such as h100");
+  if (arguments.oversubscription) {
+    problems.add("--oversubscription", "", "needs a GPU's name as cluster, such as h100");
+  }
+  const JsonNode place = JsonNode::parse_text("{}", "cluster");
+  int gpus = arguments.gpus;
+  if (gpus == 0) {
+    const auto one = read_topology(arguments.cluster, 1, {}, place, problems);
+    if (!one) return std::nullopt;
+    const std::int64_t all =
+        static_cast<std::int64_t>(std::max(1, arguments.nodes)) * one->gpus_per_node();
+    gpus = static_cast<int>(std::min<std::int64_t>(all, 2 * kMostGpus));
+  }
+  return read_topology(arguments.cluster, gpus, {}, place, problems);
+}
+
+// What reading finds is bad input; what only the graphs show is a check that failed.
+int check(const TopologyArguments& arguments, const CommandLine& line) {
+  Problems unreadable;
+  if (!read(arguments, unreadable)) {
+    const std::vector<Problem> all = check_topology(arguments.cluster);
+    throw InvalidInput(all.empty() ? unreadable.list() : all);
+  }
+  std::vector<Problem> problems;
+  if (!names_one_line_cluster(arguments.cluster)) problems = check_topology(arguments.cluster);
+  for (const Problem& problem : problems) line.err << "headway: " << problem.text() << '\n';
+  if (!problems.empty()) return kCheckFailed;
+  line.out << arguments.cluster << ": no problems\n";
+  return kAnswered;
+}
+
+}  // namespace
+
+int topology_command(const CommandLine& line) {
+  TopologyArguments arguments;
+  CLI::App app("Prints a cluster's graph: a summary, the route between two GPUs, Graphviz text.",
+               "headway topology");
+  add_options(app, arguments);
   if (const ParseResult parsed = parse(app, line); !parsed.proceed) return parsed.exit_code;
+  if (arguments.check) return check(arguments, line);
 
   Problems problems;
-  const JsonNode place = JsonNode::parse_text("{}", "command line");
-  const auto topology = read_topology(name, gpus, {}, place, problems);
-  for (const int rank : route) {
+  if (arguments.gpus != 0 && arguments.nodes != 0) {
+    problems.add("--nodes", "", "given beside --gpus; expected one of the two");
+  }
+  const std::optional<Topology> topology = read(arguments, problems);
+  for (const int rank : arguments.route) {
     if (topology && (rank < 0 || rank >= topology->gpus())) {
-      problems.add("--route", "", std::to_string(rank) + " is no rank; expected 0 to " +
-                   std::to_string(topology->gpus() - 1));
+      problems.add("--route", "",
+                   std::to_string(rank) + " is no rank; expected 0 to " +
+                       std::to_string(topology->gpus() - 1));
     }
   }
   problems.throw_if_any();
-  if (check) {
-    line.out << name << ": no problems\n";
-    return kAnswered;
-  }
-  if (!route.empty()) {
-    line.out << route_text(*topology, route[0], route[1]);
-  } else if (!dot.empty()) {
-    write_answer(dot, topology->dot(), line);
-  } else {
+  if (!arguments.dot.empty()) write_answer(arguments.dot, topology->dot(), line);
+  if (!arguments.route.empty()) {
+    line.out << route_text(*topology, arguments.route[0], arguments.route[1]);
+  } else if (arguments.dot.empty()) {
     line.out << summary(*topology);
   }
   return kAnswered;

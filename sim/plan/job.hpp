@@ -33,6 +33,9 @@ struct Job {
   std::map<std::string, Origin> origins = {};  // by key: "plan.tp"
   std::vector<std::string> notes = {};         // keys without effect, assumptions
   std::vector<LinkOverride> links = {};        // of the cluster, as given
+  // Of a cluster in one line, as given.
+  std::optional<std::string> nic = {};
+  std::optional<double> oversubscription = {};
 
   int gpus() const { return topology.gpus(); }
   std::int64_t padded_vocabulary() const;

@@ -3,6 +3,7 @@
 #include <cassert>
 #include <utility>
 
+#include "sim/cluster/topology_reader.hpp"
 #include "sim/core/shipped_files.hpp"
 #include "sim/plan/job.hpp"
 #include "sim/plan/job_override.hpp"
@@ -258,6 +259,7 @@ class JobReader {
     }
     read_links(section.optional_object("links"));
     const auto profile = section.optional_any("profile");
+    read_one_line(section);
     section.finish();
     const bool counts_fine =
         (gpus || nodes) && (gpus || !section.given("gpus")) && (nodes || !section.given("nodes"));
@@ -265,16 +267,79 @@ class JobReader {
     if (topology_) choose_profile(profile, section);
   }
 
+  // What a cluster in one line says of its network.
+  void read_one_line(JobSection& section) {
+    if (const auto nic = section.optional_any("nic")) {
+      if (nic->is_string()) {
+        nic_ = nic->string();
+      } else {
+        section.problem("nic",
+                        nic->text() + " is not allowed; expected for example \"8x400 Gbit/s\"");
+      }
+    }
+    if (const auto factor = section.optional_any("oversubscription")) {
+      if (factor->is_number() && factor->number() > 0) {
+        oversubscription_ = factor->number();
+      } else {
+        section.problem("oversubscription",
+                        factor->text() + " is not allowed; expected a number above 0");
+      }
+    }
+  }
+
+  // A GPU's name in place of a topology's: its usual servers, with the NICs and switches given.
+  void read_one_line_cluster(const std::string& gpu, std::optional<std::int64_t> nodes,
+                             std::optional<std::int64_t> gpus, JobSection& section) {
+    Problems found;
+    ClusterOptions options{.gpu = gpu,
+                           .gpus = static_cast<int>(gpus.value_or(0)),
+                           .nodes = static_cast<int>(nodes.value_or(0)),
+                           .nic = nic_,
+                           .oversubscription = oversubscription_,
+                           .overrides = links_};
+    topology_ = cluster_in_one_line(options, found);
+    for (const Problem& problem : found.list()) {
+      // The reader of one-line clusters names options; here they are keys of the section.
+      if (!problem.file.starts_with("--")) {
+        problems_.add(problem.file, problem.pointer, problem.message);
+      } else if (!problem.pointer.empty()) {
+        problems_.add(node_.file(), problem.pointer, problem.message);
+      } else {
+        const std::string option = problem.file.substr(2);
+        section.problem(option == "cluster" ? "topology" : option, problem.message);
+      }
+    }
+    if (!topology_ || !gpus || !nodes) return;
+    const std::int64_t together = *nodes * topology_->gpus_per_node();
+    if (*gpus == together) return;
+    contradicting_counts(*gpus, *nodes, topology_->gpus_per_node(), section);
+    topology_.reset();
+  }
+
+  static void contradicting_counts(std::int64_t gpus, std::int64_t nodes, int gpus_per_node,
+                                   JobSection& section) {
+    section.problem("gpus", std::to_string(gpus) + " contradicts " + std::to_string(nodes) +
+                                " nodes of " + std::to_string(gpus_per_node) + " GPUs");
+  }
+
   void read_named_topology(const JsonNode& name, std::optional<std::int64_t> nodes,
                            std::optional<std::int64_t> gpus, JobSection& section) {
+    if (names_one_line_cluster(name.string())) {
+      read_one_line_cluster(name.string(), nodes, gpus, section);
+      return;
+    }
+    for (const char* key : {"nic", "oversubscription"}) {
+      if (!section.given(key)) continue;
+      section.problem(key, "needs a GPU's name as topology (\"h100\"); \"" + name.string() +
+                               "\" has a network of its own, which \"links\" may change");
+    }
     std::optional<std::int64_t> count = gpus;
     if (nodes) {  // a first look tells how many GPUs a node has
       const auto one = read_topology(name.string(), 1, {}, name, problems_);
       if (!one) return;
       const std::int64_t together = *nodes * one->gpus_per_node();
       if (gpus && *gpus != together) {
-        section.problem("gpus", std::to_string(*gpus) + " contradicts " + std::to_string(*nodes) +
-                                    " nodes of " + std::to_string(one->gpus_per_node()) + " GPUs");
+        contradicting_counts(*gpus, *nodes, one->gpus_per_node(), section);
         return;
       }
       if (together > kLargestDegree) {
@@ -384,6 +449,8 @@ class JobReader {
     job.origins = std::move(origins_);
     job.notes = std::move(notes_);
     job.links = std::move(links_);
+    job.nic = std::move(nic_);
+    job.oversubscription = oversubscription_;
     return job;
   }
 
@@ -398,6 +465,8 @@ class JobReader {
   std::optional<Topology> topology_;
   std::string profile_;
   std::vector<LinkOverride> links_;
+  std::optional<std::string> nic_;
+  std::optional<double> oversubscription_;
   Precision precision_ = Precision::kBf16;
   std::optional<std::int64_t> sequence_length_, global_batch_;
   PlanReading plan_;
