@@ -125,10 +125,15 @@ class ResolvedJob {
 
   void write_cluster() {
     begin("cluster");
-    leaf("topology", job_.topology.name(), Origin::kGiven);
+    // A one-line cluster's name ends with its NICs; without them it can be read again.
+    std::string topology = job_.topology.name();
+    if (job_.nic) topology = topology.substr(0, topology.size() - job_.nic->size() - 1);
+    leaf("topology", topology, Origin::kGiven);
     leaf("nodes", job_.topology.nodes());
     leaf("gpus", job_.topology.gpus());
     leaf("profile", job_.profile);
+    if (job_.nic) leaf("nic", *job_.nic);
+    if (job_.oversubscription) leaf("oversubscription", *job_.oversubscription);
     if (!job_.links.empty()) {
       writer_.key("links").begin_object();
       for (const LinkOverride& link : job_.links) {
