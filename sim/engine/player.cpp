@@ -452,6 +452,9 @@ Timeline Player::result() {
   });
   timeline.spans = std::move(spans_);
   if (!all_finished) timeline.deadlock = find_deadlock();
+  if (all_finished && options_.critical_path) {
+    timeline.critical_path = critical_path(timeline.makespan);
+  }
   return timeline;
 }
 

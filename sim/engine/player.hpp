@@ -115,6 +115,13 @@ struct Transfer {
   std::int64_t since = 0;
 };
 
+// Where a segment began.
+struct SegmentStart {
+  int cursor = 0;
+  std::int64_t start = 0;
+  int task = 0;  // into CompiledGraph::stream_tasks
+};
+
 struct InstanceTimes {
   std::int64_t start = -1, end = 0;  // -1: nothing of the instance has started on this stream
 };
@@ -181,6 +188,10 @@ class Player {
   void carry_over(int id, int environment);
   void schedule_end(int id);
 
+  // The critical path of the run played (player_path.cpp).
+  class PathFinder;
+  std::vector<Time> critical_path(Time makespan) const;
+
   // Deadlock (player_deadlock.cpp).
   std::vector<Wait> find_deadlock() const;
   int describe_wait(int id, Wait& wait) const;
@@ -206,8 +217,9 @@ class Player {
   std::optional<FlowNetwork> network_;
   std::vector<Transfer> transfers_;  // by activity
   std::int64_t clock_ = 0;
-  std::vector<Segment> segments_;  // by cursor
-  std::vector<int> begun_;         // cursors whose segment began at this instant
+  std::vector<Segment> segments_;             // by cursor
+  std::vector<SegmentStart> segment_starts_;  // in order of time, where a critical path is wanted
+  std::vector<int> begun_;                    // cursors whose segment began at this instant
   std::vector<int> changed_devices_;
   std::vector<int> environment_;  // by device, as of the last settled instant
   std::vector<int> environment_counts_;

@@ -118,6 +118,7 @@ bool Player::begin_segment(int id, Cursor& cursor, const Step& step, const Momen
     ++segment.end;
   }
   if (duration == 0) return finish_segment(id, cursor, step);
+  if (options_.critical_path) segment_starts_.push_back({id, clock_, segment.task});
   cursor.state = CursorState::kMoving;
   begun_.push_back(id);
   return false;

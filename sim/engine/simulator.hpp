@@ -11,7 +11,8 @@ enum class Detail : std::uint8_t { kTotals, kInstances, kTasks };
 
 struct SimulateOptions {
   Detail detail = Detail::kTotals;
-  int causes = 16;  // causes are 0 .. causes - 1
+  int causes = 16;             // causes are 0 .. causes - 1
+  bool critical_path = false;  // whether to say what it is made of
 };
 
 // REQUIRES: a well-formed graph (indices in range; `after` points backwards; every port released by

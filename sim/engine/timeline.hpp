@@ -46,7 +46,11 @@ struct Timeline {
   std::vector<Span> spans;  // as detailed as was asked for
   std::vector<DeviceTotals> devices;
   std::vector<Wait> deadlock;  // empty where everything ended
-  std::int64_t events = 0;     // tasks and activities played
+  // What the critical path is made of, by cause; the sum is the makespan (but for launches whose
+  // cause is none). Empty where it was not asked for, or nothing ended. It is the path that
+  // engine/critical_path.hpp walks link by link; where several ways are equally long, any of them.
+  std::vector<Time> critical_path;
+  std::int64_t events = 0;  // tasks and activities played
 };
 
 }  // namespace headway

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "sim/engine/simulator.hpp"
 #include "tests/support/random_task_graph.hpp"
 
@@ -16,7 +18,7 @@ static bool operator==(const CriticalLink& a, const CriticalLink& b) {
 
 namespace {
 
-using testing::ElementsAre;
+using testing::IsEmpty;
 
 TEST(CriticalPath, GoesThroughTheLateMemberOfARendezvous) {
   // Device 0 computes for 30, device 1 for 50; then both are in an activity of 10.
@@ -78,6 +80,54 @@ TEST(CriticalPath, AddsUpToTheMakespanOnRandomGraphs) {
     }
     ASSERT_EQ(reached, timeline.makespan) << seed;
   }
+}
+
+// Lengths at random, so that no two ways through the graph are equally long.
+void spread_lengths(TaskGraph& graph, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  constexpr int kScale = 1 << 20;
+  const auto spread = [&](Time& time) {
+    if (time > Time::zero()) time = kScale * time + Time{static_cast<int>(random() % kScale)};
+  };
+  for (TaskTemplate& one : graph.templates) {
+    for (Task& task : one.tasks) {
+      spread(task.duration);
+      spread(task.host);
+    }
+  }
+  for (Activity& activity : graph.activities) {
+    spread(activity.latency);
+    activity.work *= kScale;
+  }
+}
+
+TEST(CriticalPath, IsFoundWithoutSpansAsWithThem) {
+  constexpr int kCauses = 5, kHost = 4;
+  int compared = 0;
+  for (std::uint32_t seed = 0; seed < 400; ++seed) {
+    TaskGraph graph = random_task_graph(seed, {.host = seed % 2 == 0,
+                                               .activities = seed % 3 != 0,
+                                               .fluid = seed % 4 == 0,
+                                               .moving = seed % 5 == 0});
+    graph.host_cause = kHost;
+    spread_lengths(graph, seed);
+    const Timeline spans = simulate(graph, {Detail::kTasks, kCauses});
+    if (!spans.deadlock.empty()) continue;
+    ++compared;
+    std::vector<Time> expected(kCauses);
+    for (const CriticalLink& link : critical_path(graph, spans)) {
+      expected[static_cast<std::size_t>(link.cause)] += link.end - link.start;
+    }
+    for (const Detail detail : {Detail::kTotals, Detail::kInstances, Detail::kTasks}) {
+      const Timeline timeline = simulate(graph, {detail, kCauses, true});
+      ASSERT_EQ(timeline.critical_path, expected) << seed;
+    }
+  }
+  EXPECT_GT(compared, 300);
+}
+
+TEST(CriticalPath, IsNotLookedForWhereNobodyAsks) {
+  EXPECT_THAT(simulate(random_task_graph(1, {})).critical_path, IsEmpty());
 }
 
 }  // namespace
