@@ -4,25 +4,17 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <string>
 #include <vector>
 
 #include "sim/cluster/topology.hpp"
-#include "sim/cost/collective_cost.hpp"
-#include "sim/cost/compute_cost.hpp"
 #include "sim/engine/task_graph.hpp"
 #include "sim/plan/software.hpp"
 #include "sim/program/program.hpp"
+#include "sim/simulate/encounters.hpp"
 #include "sim/simulate/folding.hpp"
+#include "sim/simulate/operation_pricer.hpp"
 
 namespace headway {
-
-// What the machine is asked to do differently from its description.
-struct MachineWhatIf {
-  std::map<int, double> slow_ranks;              // rank -> factor on its compute times, >= 1
-  std::map<std::string, double> degraded_links;  // link kind -> share of its bandwidth left
-};
 
 struct LoweringInput {
   const Program& program;
@@ -31,14 +23,6 @@ struct LoweringInput {
   const Software& software;
   MachineWhatIf machine;
   bool unfolded = false;
-};
-
-// What one operation of a template costs on one class of ranks.
-struct OperationPrice {
-  Price price;  // alone
-  int launches = 1;
-  CollectivePrice collective;  // of collectives and messages
-  int group_size = 1;
 };
 
 // Where a task of a TaskTemplate comes from.

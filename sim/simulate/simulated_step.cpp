@@ -17,6 +17,7 @@ SimulatedStep simulate_step(const Job& job, const Profile& profile, const StepOp
                                  .unfolded = options.unfolded});
   SimulateOptions engine_options;
   engine_options.detail = options.detail;
+  engine_options.critical_path = options.critical_path;
   step.timeline = simulate(step.lowered.graph, engine_options);
   return step;
 }

@@ -14,6 +14,7 @@ namespace headway {
 struct StepOptions {
   Detail detail = Detail::kTotals;
   bool unfolded = false;
+  bool critical_path = false;  // whether Timeline::critical_path is wanted
   MachineWhatIf machine;
 };
 
