@@ -9,7 +9,8 @@
 namespace headway {
 
 // Tokens 0 .. `length` (one more than the sequence, for the targets) of the sample, each below
-// `vocabulary`: letters are 1..26, the space is 0. REQUIRES: vocabulary >= 1.
+// `vocabulary`. Space and letters are spread evenly over the vocabulary, so that every shard of a
+// table has some. REQUIRES: vocabulary >= 1.
 std::vector<std::int64_t> sample_tokens(std::uint64_t seed, std::int64_t sample,
                                         std::int64_t length, std::int64_t vocabulary);
 

@@ -135,9 +135,11 @@ class RankPlanner {
   void bind_buffers() {
     for (const BufferInstance& buffer : lifetimes(program_, kind()).persistent) {
       current_[buffer] = static_cast<int>(plan_.allocations.size());
-      plan_.allocations.push_back({buffer, true, 0});
+      plan_.allocations.push_back({buffer, true, 0, -1});
     }
-    for (PlannedOperation& planned : plan_.operations) {
+    for (std::size_t o = 0; o < plan_.operations.size(); ++o) {
+      PlannedOperation& planned = plan_.operations[o];
+      operation_ = static_cast<int>(o);
       const auto& reads = planned.operation->reads;
       for (const BufferRef& read : reads) planned.reads.push_back(bound(read, planned, false));
       for (const BufferRef& write : planned.operation->writes) {
@@ -161,7 +163,7 @@ class RankPlanner {
       if (persistent || !fresh) return found->second;
     }
     const int made = static_cast<int>(plan_.allocations.size());
-    plan_.allocations.push_back({buffer, false, 0});
+    plan_.allocations.push_back({buffer, false, 0, operation_});
     current_[buffer] = made;
     return made;
   }
@@ -170,6 +172,7 @@ class RankPlanner {
   RankPlan plan_;
   std::vector<Listed> listed_;
   int host_stop_ = -1;
+  int operation_ = 0;  // whose operands are being bound
   std::map<PortKey, int> released_;
   std::map<BufferInstance, int> current_;
 };

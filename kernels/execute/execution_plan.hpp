@@ -30,7 +30,8 @@ struct Dependency {
 struct Allocation {
   BufferInstance buffer;
   bool persistent = false;
-  int uses = 0;  // operations that touch it
+  int uses = 0;    // operations that touch it
+  int maker = -1;  // the first of them; -1 where persistent
 };
 
 struct PlannedOperation {

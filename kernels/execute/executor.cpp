@@ -396,7 +396,9 @@ class Run : public std::enable_shared_from_this<Run> {
     MeasuredTimes times;
     note_gradients(rank, planned);
     times.start = now();
-    if (!std::holds_alternative<HostWork>(planned.operation->operation)) {
+    if (std::holds_alternative<HostWork>(planned.operation->operation)) {
+      for (const int write : planned.writes) state(rank).memory->deliver(write);
+    } else {
       const RankMemory& memory = *state(rank).memory;
       std::vector<Operand> reads, writes;
       for (const int read : planned.reads) reads.push_back(memory.operand(read));

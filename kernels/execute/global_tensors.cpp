@@ -67,7 +67,7 @@ std::vector<Fragment> fragments(const Program& program, int rank, const BufferIn
   }
   if (family.mirrors.empty()) return out;
   for (const BufferRef& mirror : family.mirrors) {
-    const BufferInstance mirrored = instance_of(program, mirror, 0, -1);
+    const BufferInstance mirrored = instance_of(program, mirror, buffer.layer, -1);
     for (Fragment fragment : fragments(program, rank, mirrored)) {
       fragment.local += local;
       out.push_back(fragment);

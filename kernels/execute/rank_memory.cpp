@@ -24,7 +24,14 @@ RankMemory::RankMemory(const ExecutionPlan& plan, int rank, std::uint64_t seed, 
       rank_(rank),
       seed_(seed),
       limit_(limit),
-      blocks_(rank_plan_.allocations.size()) {
+      blocks_(rank_plan_.allocations.size()),
+      delivered_(plan.program->buffers.size()) {
+  for (const PlannedOperation& planned : rank_plan_.operations) {
+    if (!std::holds_alternative<HostWork>(planned.operation->operation)) continue;
+    for (const BufferRef& write : planned.operation->writes) {
+      delivered_[static_cast<std::size_t>(write.family)] = true;
+    }
+  }
   // Mirrors copy what others begin with, so they come last.
   for (const bool mirrors : {false, true}) {
     for (std::size_t a = 0; a < rank_plan_.allocations.size(); ++a) {
@@ -112,39 +119,64 @@ void RankMemory::fill(int allocation) {
     case InitialValue::kMirror:
       return fill_mirrors(allocation);
     case InitialValue::kTokens:
-      return fill_text(allocation, 0);
-    case InitialValue::kTargets:
-      return fill_text(allocation, 1);
+    case InitialValue::kTargets: {
+      const auto& planned = rank_plan_.allocations[static_cast<std::size_t>(allocation)];
+      // Until they are delivered they are no tokens, so that whoever comes too early is seen.
+      if (delivered_[static_cast<std::size_t>(planned.buffer.family)]) return fill_with(-1);
+      return fill_text(allocation);
+    }
   }
 }
 
 void RankMemory::fill_normal(int allocation) {
   const Allocation& planned = rank_plan_.allocations[static_cast<std::size_t>(allocation)];
-  const double scale = family(allocation).initial_scale;
-  std::vector<double> values(static_cast<std::size_t>(family(allocation).elements()));
-  for (const Fragment& fragment : fragments(*plan_.program, rank_, planned.buffer)) {
+  const std::vector<double> values = normal_values(planned.buffer);
+  store(operand(allocation), 0, family(allocation).elements(), values.data());
+}
+
+std::vector<double> RankMemory::normal_values(const BufferInstance& buffer) const {
+  const BufferFamily& of = plan_.program->buffers[static_cast<std::size_t>(buffer.family)];
+  const double scale = of.initial_scale;
+  std::vector<double> values(static_cast<std::size_t>(of.elements()));
+  for (const Fragment& fragment : fragments(*plan_.program, rank_, buffer)) {
     const CounterRandom random(seed_, fragment.tensor);
     for (std::int64_t i = 0; i < fragment.count; ++i) {
       values[static_cast<std::size_t>(fragment.local + i)] =
           scale * random.normal(static_cast<std::uint64_t>(fragment.global + i));
     }
   }
-  store(operand(allocation), 0, family(allocation).elements(), values.data());
+  return values;
+}
+
+std::vector<double> RankMemory::initial_values(const BufferInstance& buffer) const {
+  const BufferFamily& of = plan_.program->buffers[static_cast<std::size_t>(buffer.family)];
+  std::vector<double> values;
+  if (of.initial == InitialValue::kNormal) {
+    values = normal_values(buffer);
+  } else if (of.initial == InitialValue::kZero || of.initial == InitialValue::kOne) {
+    values.assign(static_cast<std::size_t>(of.elements()),
+                  of.initial == InitialValue::kOne ? 1.0 : 0.0);
+  } else {
+    throw std::invalid_argument("a buffer mirrors " + of.name +
+                                ", which this rank does not hold and which begins with no value");
+  }
+  for (double& value : values) value = rounded(value, of.type);
+  return values;
 }
 
 void RankMemory::fill_mirrors(int allocation) {
   const BufferFamily& of = family(allocation);
   std::vector<double> whole;
+  const int layer = rank_plan_.allocations[static_cast<std::size_t>(allocation)].buffer.layer;
   for (const BufferRef& mirror : of.mirrors) {
-    const BufferInstance mirrored = instance_of(*plan_.program, mirror, 0, -1);
+    const BufferInstance mirrored = instance_of(*plan_.program, mirror, layer, -1);
     const auto found = std::find_if(
         rank_plan_.allocations.begin(), rank_plan_.allocations.end(),
         [&](const Allocation& other) { return other.persistent && other.buffer == mirrored; });
-    if (found == rank_plan_.allocations.end()) {
-      throw std::invalid_argument(of.name + " mirrors a buffer that this rank does not hold");
-    }
     const std::vector<double> part =
-        values(static_cast<int>(found - rank_plan_.allocations.begin()));
+        found == rank_plan_.allocations.end()
+            ? initial_values(mirrored)
+            : values(static_cast<int>(found - rank_plan_.allocations.begin()));
     whole.insert(whole.end(), part.begin(), part.end());
   }
   std::int64_t first = 0;
@@ -156,8 +188,14 @@ void RankMemory::fill_mirrors(int allocation) {
   store(operand(allocation), 0, of.elements(), whole.data() + first);
 }
 
-void RankMemory::fill_text(int allocation, std::int64_t shift) {
+void RankMemory::deliver(int allocation) {
+  const InitialValue initial = family(allocation).initial;
+  if (initial == InitialValue::kTokens || initial == InitialValue::kTargets) fill_text(allocation);
+}
+
+void RankMemory::fill_text(int allocation) {
   const BufferFamily& of = family(allocation);
+  const std::int64_t shift = of.initial == InitialValue::kTargets ? 1 : 0;
   const Program& program = *plan_.program;
   const Allocation& planned = rank_plan_.allocations[static_cast<std::size_t>(allocation)];
   std::int64_t first = first_token(program, rank_, planned.buffer.micro_batch, step_);

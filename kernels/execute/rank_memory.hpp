@@ -32,6 +32,8 @@ class RankMemory {
 
   // The operand of an allocation that an operation is about to use; made where it is not there yet.
   Operand use(int allocation);
+  // The micro-batch's data arrive: fills an allocation that a HostWork writes.
+  void deliver(int allocation);
   // One of its uses has ended; the last one frees it.
   void ended(int allocation);
 
@@ -53,8 +55,11 @@ class RankMemory {
   void make(int allocation);
   void fill(int allocation);
   void fill_normal(int allocation);
+  std::vector<double> normal_values(const BufferInstance& buffer) const;
+  // What a parameter that the rank never holds whole would begin with there.
+  std::vector<double> initial_values(const BufferInstance& buffer) const;
   void fill_mirrors(int allocation);
-  void fill_text(int allocation, std::int64_t shift);
+  void fill_text(int allocation);
 
   const ExecutionPlan& plan_;
   const RankPlan& rank_plan_;
@@ -63,6 +68,7 @@ class RankMemory {
   Bytes limit_, in_use_, peak_;
   std::int64_t step_ = 0;
   std::vector<Block> blocks_;
+  std::vector<bool> delivered_;  // by family: its data come with a HostWork
 };
 
 // Global index, over all steps, of the first token of a micro-batch of the rank.

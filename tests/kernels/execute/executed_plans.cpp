@@ -33,6 +33,7 @@ std::vector<ExecutedPlan> executed_plans() {
     ObjectReader reader(row, problems);
     const std::string name = reader.require_string("name");
     const bool every_run = reader.boolean("every_run").value_or(false);
+    const bool mutated = reader.boolean("mutated").value_or(false);
     const auto steps = static_cast<int>(reader.integer("steps", {.min = 1}).value_or(kSteps));
     const auto gpus = static_cast<int>(reader.require_integer("gpus", {.min = 1}));
     const std::string model = reader.require_string("model");
@@ -47,7 +48,7 @@ std::vector<ExecutedPlan> executed_plans() {
                        std::to_string(sequence) + R"(, "global_batch": )" + std::to_string(batch);
     if (software) keys += R"(, "software": )" + software->text();
     if (degrees) keys += R"(, "plan": )" + degrees->text();
-    plans.push_back({name, every_run, steps, gpus, models->find(model)->text(), keys});
+    plans.push_back({name, every_run, mutated, steps, gpus, models->find(model)->text(), keys});
   }
   return plans;
 }

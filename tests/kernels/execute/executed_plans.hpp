@@ -11,6 +11,7 @@ namespace headway {
 struct ExecutedPlan {
   std::string name;
   bool every_run;
+  bool mutated;  // its mutations belong to every run too
   int steps;
   int gpus;
   std::string model, keys;  // JSON text

@@ -4,8 +4,10 @@
 
 #include <cstdlib>
 
+#include "kernels/execute/plan_order.hpp"
 #include "kernels/execute/reference_check.hpp"
 #include "sim/program/training_step.hpp"
+#include "tests/kernels/execute/mutations.hpp"
 
 namespace headway {
 
@@ -28,6 +30,10 @@ TEST_P(ExecutedPlans, GivesTheLossAndGradientsOfOneRank) {
   const Job job = plan.job();
   const Program program = lower(job);
   ASSERT_NO_THROW(check(program, plan.name));
+  const ExecutionPlan spelled_out(program);
+  const PlanOrder order(spelled_out);
+  ASSERT_TRUE(order.ends());
+  EXPECT_THAT(order.unordered(), testing::IsEmpty());
   const Program reference_program = lower(reference_job(job));
   ExecuteOptions options;
   options.steps = plan.steps;
@@ -41,7 +47,7 @@ TEST_P(ExecutedPlans, GivesTheLossAndGradientsOfOneRank) {
         << testing::PrintToString(executed.messages) << testing::PrintToString(executed.deadlock);
     const CheckReport report = check_against(executed, reference, parameter_type(program));
     EXPECT_THAT(report.problems, testing::IsEmpty());
-    EXPECT_THAT(order_violations(ExecutionPlan(program), executed.times), testing::IsEmpty());
+    EXPECT_THAT(order_violations(spelled_out, executed.times), testing::IsEmpty());
     RecordProperty("gradient_error", std::to_string(report.gradient_error));
     if (std::getenv("HEADWAY_VERBOSE") != nullptr) {
       std::cerr << plan.name << ": loss " << executed.steps.front().loss << " error "
@@ -49,6 +55,24 @@ TEST_P(ExecutedPlans, GivesTheLossAndGradientsOfOneRank) {
                 << report.gradient_tensor << "), parameters " << report.parameter_error << '\n';
     }
   }
+}
+
+TEST_P(ExecutedPlans, HidesNoMutation) {
+  const ExecutedPlan& plan = GetParam();
+  if (!plan.mutated && !nightly()) GTEST_SKIP() << "nightly: set HEADWAY_NIGHTLY";
+  const Job job = plan.job();
+  const Program program = lower(job);
+  ExecuteOptions options;
+  options.steps = plan.steps;
+  options.optimizer.epsilon = kAdamEpsilon;
+  const ExecutionResult reference = execute(lower(reference_job(job)), options);
+  const MutationCount count = count_mutations(program, reference, options, plan.mutated);
+  std::cout << plan.name << ": " << count.removed_caught << " of " << count.removed
+            << " removed collectives caught, " << count.removed_harmless
+            << " repeat an earlier one; of " << count.swapped << " swaps " << count.deadlocked
+            << " end in a deadlock, " << count.differed << " in other numbers, " << count.unordered
+            << " in memory that nothing orders, " << count.harmless << " are harmless by rule\n";
+  EXPECT_THAT(count.missed, testing::IsEmpty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, ExecutedPlans, testing::ValuesIn(executed_plans()),
