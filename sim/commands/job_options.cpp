@@ -35,7 +35,7 @@ constexpr OptionKey kOptions[] = {
     {"--schedule", "plan.schedule", "pipeline schedule"},
     {"--vpp", "plan.vpp", "virtual stages per rank"},
     {"--micro-batch", "plan.micro_batch", "sequences per micro-batch"},
-    {"--dp-kind", "plan.dp_kind", "ddp, zero1, distributed_optimizer"},
+    {"--dp-kind", "plan.dp_kind", "ddp, zero1, zero2, zero3, fsdp, distributed_optimizer"},
     {"--recompute", "plan.recompute", "none, selective, full"},
     {"--sequence-parallel", "plan.sequence_parallel", "true or false"},
 };

@@ -157,6 +157,7 @@ int simulate_command(const CommandLine& line) {
   const Profile profile = read_profile(job.profile);
   StepOptions options;
   options.unfolded = arguments.unfolded;
+  options.critical_path = true;
   options.machine = read_machine(arguments, job);
   if (!arguments.trace.empty()) {
     options.detail = arguments.detail == "operation" ? Detail::kTasks : Detail::kInstances;

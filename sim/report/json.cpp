@@ -6,6 +6,16 @@ namespace headway {
 
 namespace {
 
+// JSON text as a value one level deeper.
+std::string indented(const std::string& json) {
+  std::string text;
+  for (const char c : json.substr(0, json.find_last_not_of('\n') + 1)) {
+    text += c;
+    if (c == '\n') text += "  ";
+  }
+  return text;
+}
+
 void write_breakdown(JsonWriter& json, const Breakdown& parts) {
   json.key("breakdown_s").begin_object();
   json.field("compute", parts.compute.seconds()).field("tp", parts.tp.seconds());
@@ -102,7 +112,7 @@ std::string result_json(const Job& job, const StepReport& report,
       json.field("events_per_s", static_cast<double>(report.events) / wall_clock->library_s);
     }
   }
-  json.key("job").raw(resolved_job_json(job, 2));
+  json.key("job").raw(indented(resolved_job_json(job, 2)));
   json.field("version", HEADWAY_VERSION);
   json.end_object();
   return json.text();

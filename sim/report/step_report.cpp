@@ -11,8 +11,9 @@ namespace headway {
 
 namespace {
 
-// What no price knows of: run-to-run spread and the machine's state. 90 % half-width of identical jobs
-// measured again (results/validation: dgx-cloud's releases of one job differ by 2.5 % in the median).
+// What no price knows of: run-to-run spread and the machine's state. 90 % half-width of identical
+// jobs measured again (results/validation: dgx-cloud's releases of one job differ by 2.5 % in the
+// median).
 constexpr double kRepetitionBand = 0.025;
 
 std::size_t index(Cause cause) { return static_cast<std::size_t>(cause); }
@@ -53,6 +54,18 @@ Breakdown breakdown_of(const DeviceTotals& totals) {
   return parts;
 }
 
+// The critical path by cause, longest first.
+std::vector<CausePart> critical_path_of(const Timeline& timeline) {
+  std::vector<CausePart> parts;
+  for (std::size_t c = 0; c < timeline.critical_path.size(); ++c) {
+    if (timeline.critical_path[c] == Time::zero()) continue;
+    parts.push_back({std::string(name(static_cast<Cause>(c))), timeline.critical_path[c]});
+  }
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const CausePart& a, const CausePart& b) { return a.time > b.time; });
+  return parts;
+}
+
 const TemplateOperation& operation_of(const SimulatedStep& step, const TaskOrigin& origin) {
   return step.program.templates[static_cast<std::size_t>(origin.template_index)]
       .operations[static_cast<std::size_t>(origin.operation)];
@@ -88,8 +101,8 @@ std::string group_name(const SimulatedStep& step, const TemplateOperation& opera
   return step.program.groups[static_cast<std::size_t>(operation.group)].name;
 }
 
-// Exposed time per cause and kind: what blocks the compute stream, and a share of the waiting for its
-// cause in proportion to the time of what runs beside it.
+// Exposed time per cause and kind: what blocks the compute stream, and a share of the waiting for
+// its cause in proportion to the time of what runs beside it.
 std::vector<CommunicationLine> communication_of(const SimulatedStep& step, std::size_t device) {
   const std::vector<std::int64_t> counts = plays(step.lowered, device);
   struct Line {
@@ -135,7 +148,8 @@ std::vector<CommunicationLine> communication_of(const SimulatedStep& step, std::
     const Time waited = at(totals.waiting, entry.cause);
     const Time all = beside[index(entry.cause)];
     if (all > Time::zero()) {
-      entry.line.exposed += Time::from_seconds(waited.seconds() * entry.beside.seconds() / all.seconds());
+      entry.line.exposed +=
+          Time::from_seconds(waited.seconds() * entry.beside.seconds() / all.seconds());
     }
     result.push_back(entry.line);
   }
@@ -150,8 +164,7 @@ void add_throughput(const Job& job, const SimulatedStep& step, const Profile& pr
   report.samples_per_s = sequences / seconds;
   report.tokens_per_s = report.samples_per_s * static_cast<double>(job.sequence_length);
   report.tokens_per_s_per_gpu = report.tokens_per_s / report.gpus;
-  const Flops model =
-      model_flops(job.model, job.sequence_length, job.global_batch, options.flops);
+  const Flops model = model_flops(job.model, job.sequence_length, job.global_batch, options.flops);
   report.model_flops_per_s_per_gpu = model.count / seconds / report.gpus;
   const auto peak = profile.device.dense_peak.find(compute_type(job.precision));
   if (peak == profile.device.dense_peak.end() || peak->second.per_second <= 0) return;
@@ -190,6 +203,7 @@ StepReport report_step(const Job& job, const Profile& profile, const SimulatedSt
   report.bubble_fraction = report.iteration > Time::zero()
                                ? report.breakdown.bubble.seconds() / report.iteration.seconds()
                                : 0;
+  report.critical_path = critical_path_of(step.timeline);
   report.evidence = evidence_of(step, device);
   const double band = std::hypot(report.evidence.band(), kRepetitionBand);
   report.interval_low = Time::from_seconds(report.iteration.seconds() * (1 - band));

@@ -1,5 +1,6 @@
-// What a user learns of one training step: time with its interval, throughput, where the time goes, what
-// it communicates, whether it fits and why not, how sure all of that is. The keys of a result file.
+// What a user learns of one training step: time with its interval, throughput, where the time goes,
+// what it communicates, whether it fits and why not, how sure all of that is. The keys of a result
+// file.
 #pragma once
 
 #include <optional>
@@ -26,16 +27,18 @@ struct Breakdown {
 
 // One kind of communication of that rank.
 struct CommunicationLine {
-  std::string kind;        // "all_reduce", "send"
-  std::string group;       // "tp"
+  std::string kind;   // "all_reduce", "send"
+  std::string group;  // "tp"
   int size = 1;
   Bytes bytes_per_rank;    // of one operation
   std::int64_t count = 0;  // per step
   std::string algorithm, protocol;
-  Time time;               // of all of them, alone
-  Time exposed;            // of it, while the compute stream waits
+  Time time;     // of all of them, alone
+  Time exposed;  // of it, while the compute stream waits
 };
 
+// A part of the critical path: the chain of work, messages and launches, each of which began when
+// the one before it ended. Nothing on it waits, so it has no bubble.
 struct CausePart {
   std::string cause;
   Time time;
@@ -52,7 +55,7 @@ struct StepReport {
   double bubble_fraction = 0;
   MemoryReport memory;
   std::vector<CommunicationLine> communication;
-  std::vector<CausePart> critical_path;
+  std::vector<CausePart> critical_path;  // adds up to the iteration; where it was asked for
   Evidence evidence;
   std::optional<double> energy_j, cost_usd;
   std::int64_t events = 0;

@@ -1,5 +1,5 @@
-// A result as people read it, in ten seconds: step time with its interval, throughput, where the time
-// goes, memory per stage, what limits it.
+// A result as people read it, in ten seconds: step time with its interval, throughput, where the
+// time goes, memory per stage, what limits it.
 #pragma once
 
 #include <string>

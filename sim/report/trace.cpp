@@ -63,7 +63,8 @@ class Trace {
     metadata(device, streams, "thread_name", "name", "host");
   }
 
-  void metadata(int device, int stream, const char* kind, const char* key, const std::string& value) {
+  void metadata(int device, int stream, const char* kind, const char* key,
+                const std::string& value) {
     json_.begin_object().field("ph", "M").field("pid", device).field("tid", stream);
     json_.field("name", kind).key("args").begin_object().field(key, value).end_object();
     json_.end_object();
@@ -81,9 +82,8 @@ class Trace {
     const TemplateOperation* operation = nullptr;
     int layer = -1;
     if (span.task >= 0) {
-      const TaskOrigin& origin =
-          lowered.origins[static_cast<std::size_t>(instance.task_template)]
-                         [static_cast<std::size_t>(span.task)];
+      const TaskOrigin& origin = lowered.origins[static_cast<std::size_t>(instance.task_template)]
+                                                [static_cast<std::size_t>(span.task)];
       operation = &step_.program.templates[static_cast<std::size_t>(origin.template_index)]
                        .operations[static_cast<std::size_t>(origin.operation)];
       layer = pass.steps[static_cast<std::size_t>(origin.step)].layer;
@@ -104,7 +104,8 @@ class Trace {
   // Remembers the span of a message at either end.
   void note_message(const Span& span, const Instance& instance) {
     const LoweredStep& lowered = step_.lowered;
-    const auto& tasks = lowered.graph.templates[static_cast<std::size_t>(instance.task_template)].tasks;
+    const auto& tasks =
+        lowered.graph.templates[static_cast<std::size_t>(instance.task_template)].tasks;
     const auto& origins = lowered.origins[static_cast<std::size_t>(instance.task_template)];
     const std::size_t first = span.task >= 0 ? static_cast<std::size_t>(span.task) : 0;
     const std::size_t last = span.task >= 0 ? first + 1 : tasks.size();
@@ -114,9 +115,9 @@ class Trace {
           step_.program.templates[static_cast<std::size_t>(origins[t].template_index)]
               .operations[static_cast<std::size_t>(origins[t].operation)];
       const auto& collective = std::get<Collective>(operation.operation);
-      MessageEnds& ends = ends_[static_cast<std::size_t>(
-          lowered.graph.bound_activities[static_cast<std::size_t>(instance.first_activity +
-                                                                  tasks[t].activity)])];
+      MessageEnds& ends =
+          ends_[static_cast<std::size_t>(lowered.graph.bound_activities[static_cast<std::size_t>(
+              instance.first_activity + tasks[t].activity)])];
       if (collective.kind == CollectiveKind::kSend) ends.sender = &span;
       if (collective.kind == CollectiveKind::kReceive) ends.receiver = &span;
     }
@@ -134,8 +135,8 @@ class Trace {
     }
   }
 
-  // Memory is counted in issue order; its time axis is when an issue's first operation starts and its
-  // last one ends.
+  // Memory is counted in issue order; its time axis is when an issue's first operation starts and
+  // its last one ends.
   void add_memory() {
     constexpr Time kNever = Time::max();
     const std::size_t instances = step_.lowered.graph.instances.size();
@@ -174,9 +175,7 @@ class Trace {
 
 }  // namespace
 
-std::string trace_json(const SimulatedStep& step) {
-  return Trace(step).text();
-}
+std::string trace_json(const SimulatedStep& step) { return Trace(step).text(); }
 
 std::string gzip(const std::string& text) {
   constexpr int kGzipWindow = 15 + 16;  // zlib: largest window, gzip header (without a time stamp)

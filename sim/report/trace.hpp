@@ -1,7 +1,7 @@
-// The timeline as a Chrome trace (JSON), to be opened in Perfetto: a process per rank class, a track per
-// stream and one for the host, spans named by stage, micro-batch and operation, arrows from each
-// message's sender to its receiver, a counter of the memory that
-// the Program's buffers take.
+// The timeline as a Chrome trace (JSON), to be opened in Perfetto: a process per rank class, a
+// track per stream and one for the host, spans named by stage, micro-batch and operation, arrows
+// from each message's sender to its receiver, a counter of the memory that the Program's buffers
+// take.
 #pragma once
 
 #include <string>
