@@ -53,7 +53,7 @@ class Trace {
     const int ranks = step_.lowered.partition.rank_multiplicity[index];
     const std::string title = kind_of(device).name + " (rank " +
                               std::to_string(step_.lowered.device_rank[index]) +
-                              (ranks > 1 ? ", as " + std::to_string(ranks - 1) + " others)" : ")");
+                              (ranks > 1 ? " and " + std::to_string(ranks - 1) + " like it)" : ")");
     metadata(device, 0, "process_name", "name", title);
     const int streams = step_.lowered.graph.streams_per_device;
     for (int stream = 0; stream < streams; ++stream) {
@@ -126,40 +126,96 @@ class Trace {
   void add_arrow(std::size_t id) {
     const MessageEnds& ends = ends_[id];
     if (ends.sender == nullptr || ends.receiver == nullptr) return;
-    for (const bool start : {true, false}) {
-      const Span& span = start ? *ends.sender : *ends.receiver;
-      json_.begin_object().field("ph", start ? "s" : "f").field("bp", "e");
-      json_.field("id", static_cast<std::int64_t>(id)).field("name", "message").field("cat", "pp");
-      json_.field("pid", span.device).field("tid", span.stream);
-      json_.key("ts").raw(microseconds(start ? span.start : span.end)).end_object();
+    add_arrow_end("s", id, *ends.sender, ends.sender->start);
+    // A little before its end: what ends there is then the receiver, for sure.
+    const Time length = ends.receiver->end - ends.receiver->start;
+    constexpr Time kInside{2000};  // viewers count whole nanoseconds
+    const Time back = std::min(kInside, Time{length.picoseconds / 2});
+    add_arrow_end("f", id, *ends.receiver, ends.receiver->end - back);
+  }
+
+  void add_arrow_end(const char* phase, std::size_t id, const Span& span, Time time) {
+    json_.begin_object().field("ph", phase).field("bp", "e");
+    json_.field("id", static_cast<std::int64_t>(id)).field("name", "message").field("cat", "pp");
+    json_.field("pid", span.device).field("tid", span.stream);
+    json_.key("ts").raw(microseconds(time)).end_object();
+  }
+
+  // Memory is counted in issue order. On the clock, what lives during an issue lives from the start
+  // of its first operation, and what lives after it from the end of its last one; but never against
+  // the issue order, so a message still under way when the next issue starts gives way to it.
+  void add_memory() {
+    const TaskGraph& graph = step_.lowered.graph;
+    std::vector<std::vector<int>> issued(static_cast<std::size_t>(graph.devices));
+    for (std::size_t i = 0; i < graph.instances.size(); ++i) {
+      issued[static_cast<std::size_t>(graph.instances[i].device)].push_back(static_cast<int>(i));
+    }
+    const std::vector<Extent> extents = extents_of_instances();
+    std::map<int, MemoryUse> uses;
+    for (int device = 0; device < graph.devices; ++device) {
+      const int kind = step_.lowered.device_kind[static_cast<std::size_t>(device)];
+      auto found = uses.find(kind);
+      if (found == uses.end()) {
+        found = uses.emplace(kind, memory_use(step_.program, kind_of(device), true)).first;
+      }
+      add_memory_of(device, issued[static_cast<std::size_t>(device)], extents, found->second);
     }
   }
 
-  // Memory is counted in issue order; its time axis is when an issue's first operation starts and
-  // its last one ends.
-  void add_memory() {
-    constexpr Time kNever = Time::max();
-    const std::size_t instances = step_.lowered.graph.instances.size();
-    std::vector<Time> starts(instances, kNever), ends(instances, Time::zero());
+  struct Extent {
+    Time start = Time::max(), end;  // start max: nothing of it was played
+  };
+  std::vector<Extent> extents_of_instances() const {
+    std::vector<Extent> extents(step_.lowered.graph.instances.size());
     for (const Span& span : step_.timeline.spans) {
       if (span.stream == step_.lowered.graph.streams_per_device) continue;
-      const auto i = static_cast<std::size_t>(span.instance);
-      starts[i] = std::min(starts[i], span.start);
-      ends[i] = std::max(ends[i], span.end);
+      Extent& extent = extents[static_cast<std::size_t>(span.instance)];
+      extent.start = std::min(extent.start, span.start);
+      extent.end = std::max(extent.end, span.end);
     }
-    std::map<int, MemoryUse> uses;
-    for (std::size_t i = 0; i < instances; ++i) {
-      if (starts[i] == kNever) continue;
-      const Instance& instance = step_.lowered.graph.instances[i];
-      const int kind = step_.lowered.device_kind[static_cast<std::size_t>(instance.device)];
-      auto found = uses.find(kind);
-      if (found == uses.end()) {
-        found = uses.emplace(kind, memory_use(step_.program, kind_of(instance.device), true)).first;
+    return extents;
+  }
+
+  void add_memory_of(int device, const std::vector<int>& issued, const std::vector<Extent>& extents,
+                     const MemoryUse& use) {
+    Bytes shown = total(use.persistent);
+    add_counter(device, Time::zero(), shown);
+    const auto show = [&](Time time, Bytes bytes) {
+      if (bytes != shown) add_counter(device, time, bytes);
+      shown = bytes;
+    };
+    Time now;
+    Bytes most = shown;  // of the issues since the clock last moved
+    for (std::size_t k = 0; k < issued.size(); ++k) {
+      const auto i = static_cast<std::size_t>(issued[k]);
+      const auto issue = static_cast<std::size_t>(step_.lowered.graph.instances[i].label);
+      const Extent& extent = extents[i];
+      if (extent.start == Time::max()) continue;
+      if (extent.start > now) {
+        now = extent.start;
+        most = Bytes{};
       }
-      const auto issue = static_cast<std::size_t>(instance.label);
-      add_counter(instance.device, starts[i], found->second.during_issue[issue]);
-      add_counter(instance.device, ends[i], found->second.after_issue[issue]);
+      most = std::max(most, use.during_issue[issue]);
+      show(now, most);
+      Time until = std::max(now, extent.end);
+      const Time next = next_start(issued, k, extents);
+      until = std::min(until, std::max(now, next));
+      if (until > now) {
+        now = until;
+        most = Bytes{};
+        show(now, use.after_issue[issue]);
+      }
     }
+    if (!issued.empty()) show(step_.timeline.makespan, use.after_issue.back());
+  }
+
+  static Time next_start(const std::vector<int>& issued, std::size_t k,
+                         const std::vector<Extent>& extents) {
+    while (++k < issued.size()) {
+      const Time start = extents[static_cast<std::size_t>(issued[k])].start;
+      if (start != Time::max()) return start;
+    }
+    return Time::max();
   }
 
   void add_counter(int device, Time time, Bytes bytes) {
