@@ -49,7 +49,8 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
 
 // What kernels/ sees of sim. A Program names its groups by axes of the rank grid.
 const std::set<std::string> kKernelsMayInclude = {"core",    "model/operation", "model/precision",
-                                                  "program", "plan/rank_grid",  "engine/timeline"};
+                                                  "program", "plan/rank_grid",  "engine/timeline",
+                                                  "engine/timeline_json"};
 
 // Five to twelve seconds of compile time for each file that sees them: sources only.
 const std::vector<std::string> kOnlyInSources = {"nlohmann/", "boost/", "CLI/"};
