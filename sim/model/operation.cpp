@@ -68,8 +68,9 @@ static_assert(kCollectiveKinds.size() == static_cast<std::size_t>(CollectiveKind
 constexpr std::array<std::string_view, 3> kReduceOperators = {"sum", "maximum", "average"};
 static_assert(kReduceOperators.size() == static_cast<std::size_t>(ReduceOperator::kAverage) + 1);
 
-constexpr std::array<std::string_view, 3> kHostKinds = {"micro_batch", "step", "synchronise"};
-static_assert(kHostKinds.size() == static_cast<std::size_t>(HostKind::kSynchronise) + 1);
+constexpr std::array<std::string_view, 4> kHostKinds = {"micro_batch", "step", "synchronise",
+                                                        "await"};
+static_assert(kHostKinds.size() == static_cast<std::size_t>(HostKind::kAwait) + 1);
 
 template <typename Enum, std::size_t size>
 std::string_view name_in(const std::array<std::string_view, size>& names, Enum value) {

@@ -160,9 +160,10 @@ struct Collective {
 
 // ---------------------------------------------------------------------------------------------------
 // Work of the host thread alone: the framework's Python between passes, data loading, a synchronise.
-// REQUIRES of a Program: where `synchronise` is set the host waits for all work it has issued.
+// REQUIRES of a Program: where `synchronise` is set the host waits for all work it has issued. With
+// `await` the operation's stream waits for what the operation waits for, and the host goes on.
 
-enum class HostKind : std::uint8_t { kMicroBatch, kStep, kSynchronise };
+enum class HostKind : std::uint8_t { kMicroBatch, kStep, kSynchronise, kAwait };
 struct HostWork {
   HostKind kind = HostKind::kMicroBatch;
   friend bool operator==(const HostWork&, const HostWork&) = default;

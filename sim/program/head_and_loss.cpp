@@ -33,7 +33,13 @@ HeadAndLoss::HeadAndLoss(ProgramBuilder& builder, const Layer& layer, const Embe
   }
   make_loss_buffers();
   make_forward();
-  make_backward();
+  backward_ = make_backward("head.backward", false);
+  if (!shape_.splits_backward) return;
+  backward_input_ = make_backward("head.backward_input", true);
+  OperationList weights("head.backward_weight");
+  megatron_1d::backward_weight(builder_, weights, head_,
+                               megatron_1d::gather_again(builder_, weights, head_));
+  backward_weight_ = builder_.add_template(weights);
 }
 
 void HeadAndLoss::make_loss_buffers() {
@@ -46,6 +52,8 @@ void HeadAndLoss::make_loss_buffers() {
   // The copy of the logits that the loss works on stays until the backward, which turns it into its
   // gradient; the others go at once.
   const Copies once = Copies::kScratch, saved = Copies::kPerMicroBatch;
+  // A weight gradient that comes later needs the logits' gradient until then.
+  const Copies gradient = shape_.splits_backward ? saved : once;
   const auto logits = [&](const char* name, DataType type, bool whole, Copies copies) {
     return builder_.activation(name, type, shape_.tokens,
                                whole ? shape_.padded_vocabulary : shape_.local_vocabulary, copies,
@@ -66,7 +74,7 @@ void HeadAndLoss::make_loss_buffers() {
     }
   }
   if (widened() || gathered()) {
-    head_.output_gradient = logits("head.logits_gradient", shape_.storage, false, once);
+    head_.output_gradient = logits("head.logits_gradient", shape_.storage, false, gradient);
   }
   const auto per_token = [&](const char* name, Copies copies) {
     return builder_.activation(name, shape_.statistics, shape_.tokens, 1, copies);
@@ -157,8 +165,8 @@ void HeadAndLoss::loss_forward(OperationList& list) {
            {{predicted_}, {sums_}, {maximum_}}, {{loss_}});
 }
 
-void HeadAndLoss::make_backward() {
-  OperationList list("head.backward");
+int HeadAndLoss::make_backward(const char* name, bool input_only) {
+  OperationList list(name);
   Kernel gradient = in_one_kernel()
                         ? narrow_kernel(KernelKind::kFusedCrossEntropyBackward, loss_columns())
                         : kernel(KernelKind::kCrossEntropyBackward, loss_columns());
@@ -177,9 +185,14 @@ void HeadAndLoss::make_backward() {
     list.add("head.split", narrow_kernel(KernelKind::kSplitSequence, shape_.local_vocabulary),
              {{whole_gradient_}}, {{head_.output_gradient}});
   }
-  const std::vector<int> scattered = megatron_1d::backward(builder_, list, head_);
+  std::vector<int> scattered;
+  if (input_only) {
+    megatron_1d::backward_input(builder_, list, head_);
+  } else {
+    scattered = megatron_1d::backward(builder_, list, head_);
+  }
   norm_backward(builder_, list, norm_, {hidden_}, {hidden_gradient_}, scattered);
-  backward_ = builder_.add_template(list);
+  return builder_.add_template(list);
 }
 
 }  // namespace headway

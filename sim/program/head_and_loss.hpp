@@ -24,11 +24,14 @@ class HeadAndLoss {
 
   int forward() const { return forward_; }
   int backward() const { return backward_; }
+  // Its halves, where the schedule splits it; else -1.
+  int backward_input() const { return backward_input_; }
+  int backward_weight() const { return backward_weight_; }
 
  private:
   void make_loss_buffers();
   void make_forward();
-  void make_backward();
+  int make_backward(const char* name, bool input_only);
   void loss_forward(OperationList& list);
   Kernel kernel(KernelKind kind, std::int64_t columns) const;
   // The same over logits in the head's type.
@@ -55,7 +58,7 @@ class HeadAndLoss {
   int logits_ = -1;          // what the loss works on; its gradient replaces it
   int whole_gradient_ = -1;  // of gathered logits, in the head's type
   int maximum_ = -1, predicted_ = -1, sums_ = -1, loss_ = -1, statistics_ = -1;
-  int forward_ = -1, backward_ = -1;
+  int forward_ = -1, backward_ = -1, backward_input_ = -1, backward_weight_ = -1;
 };
 
 }  // namespace headway

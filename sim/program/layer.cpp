@@ -19,9 +19,18 @@ Layer::Layer(ProgramBuilder& builder) : builder_(builder), shape_(builder.shape(
   forward_ = builder_.add_template(forward);
 
   OperationList backward("layer.backward");
-  mlp_backward(backward);
-  attention_backward(backward);
+  mlp_backward(backward, Backward::kWhole);
+  attention_backward(backward, Backward::kWhole);
   backward_ = builder_.add_template(backward);
+  if (!shape_.splits_backward) return;
+
+  OperationList input("layer.backward_input");
+  mlp_backward(input, Backward::kInput);
+  attention_backward(input, Backward::kInput);
+  backward_input_ = builder_.add_template(input);
+  OperationList weights("layer.backward_weight");
+  weights_backward(weights);
+  backward_weight_ = builder_.add_template(weights);
 }
 
 ParameterId Layer::bias(const std::string& name,
@@ -57,10 +66,14 @@ void Layer::make_attention_buffers() {
                                     shape_.qkv_columns, saved, Split::kColumns);
   qkv_.output_gradient =
       builder_.activation("attention.qkv_output_gradient", shape_.storage, shape_.tokens,
-                          shape_.qkv_columns, Copies::kScratch, Split::kColumns);
+                          shape_.qkv_columns, gradient_copies(), Split::kColumns);
 
   context_ = builder_.activation("attention.context", shape_.storage, shape_.tokens,
                                  shape_.context_columns, saved, Split::kColumns);
+  if (shape_.splits_backward && builder_.job().plan.recompute == Recompute::kSelective) {
+    context_again_ = builder_.activation("attention.context_again", shape_.storage, shape_.tokens,
+                                         shape_.context_columns, Copies::kScratch, Split::kColumns);
+  }
   context_gradient_ =
       builder_.activation("attention.context_gradient", shape_.storage, shape_.tokens,
                           shape_.context_columns, Copies::kScratch, Split::kColumns);
@@ -97,7 +110,7 @@ void Layer::make_attention_buffers() {
   }
   middle_ = builder_.residual_stream("attention.residual", shape_.storage, saved);
   middle_gradient_ =
-      builder_.residual_stream("attention.residual_gradient", shape_.storage, Copies::kScratch);
+      builder_.residual_stream("attention.residual_gradient", shape_.storage, gradient_copies());
 }
 
 void Layer::make_mlp_buffers() {
@@ -126,7 +139,7 @@ void Layer::make_mlp_buffers() {
                                       saved, Split::kColumns);
   first_.output_gradient =
       builder_.activation("mlp.first_output_gradient", shape_.storage, shape_.tokens, columns,
-                          Copies::kScratch, Split::kColumns);
+                          gradient_copies(), Split::kColumns);
 
   activation_ = builder_.activation("mlp.activation", shape_.storage, shape_.tokens,
                                     shape_.intermediate, saved, Split::kColumns);
@@ -148,9 +161,9 @@ void Layer::make_mlp_buffers() {
 
   if (shape_.sequence_parallel) {
     // Buffers of all tokens, alive only around the matrix that needs them.
-    const auto whole = [&](const std::string& name) {
-      return builder_.activation(name, shape_.storage, shape_.tokens, shape_.hidden,
-                                 Copies::kScratch, Split::kNone, BufferCategory::kCommunication);
+    const auto whole = [&](const std::string& name, Copies copies = Copies::kScratch) {
+      return builder_.activation(name, shape_.storage, shape_.tokens, shape_.hidden, copies,
+                                 Split::kNone, BufferCategory::kCommunication);
     };
     for (megatron_1d::ColumnParallel* linear : {&qkv_, &first_}) {
       linear->input_whole = whole(linear->name + "_input_whole");
@@ -158,7 +171,8 @@ void Layer::make_mlp_buffers() {
     }
     for (megatron_1d::RowParallel* linear : {&projection_, &second_}) {
       linear->output_whole = whole(linear->name + "_output_whole");
-      linear->output_gradient_whole = whole(linear->name + "_output_gradient_whole");
+      linear->output_gradient_whole =
+          whole(linear->name + "_output_gradient_whole", gradient_copies());
     }
   }
 }
@@ -175,7 +189,7 @@ Layer::Residual Layer::make_residual(const std::string& half, int branch) {
         builder_.residual_stream(half + ".dropped", shape_.storage, Copies::kScratch);
   }
   residual.branch_gradient =
-      builder_.residual_stream(half + ".branch_gradient", shape_.storage, Copies::kScratch);
+      builder_.residual_stream(half + ".branch_gradient", shape_.storage, gradient_copies());
   return residual;
 }
 
@@ -228,13 +242,13 @@ void Layer::attention_forward(OperationList& list) {
     list.add("attention.rotary", rotary(KernelKind::kRotaryForward), {{qkv_.output}},
              {{qkv_.output}});
   }
-  attention_core(list, "attention.core");
+  attention_core(list, "attention.core", context_);
   megatron_1d::forward(builder_, list, projection_);
   residual_forward(list, attention_residual_, {hidden_}, {middle_});
 }
 
-void Layer::attention_core(OperationList& list, const std::string& name) {
-  std::vector<BufferRef> writes = {{context_}};
+void Layer::attention_core(OperationList& list, const std::string& name, int context) {
+  std::vector<BufferRef> writes = {{context}};
   writes.insert(writes.end(), core_saved_.begin(), core_saved_.end());
   list.add(name, attention(false), {{qkv_.output}}, std::move(writes));
 }
@@ -305,13 +319,41 @@ void Layer::residual_forward(OperationList& list, const Residual& residual, Buff
 // -- Backward
 // ---------------------------------------------------------------------------------------
 
-void Layer::mlp_backward(OperationList& list) {
+void Layer::matrix_backward(OperationList& list, const megatron_1d::RowParallel& linear,
+                            Backward part) {
+  if (part == Backward::kWhole) {
+    megatron_1d::backward(builder_, list, linear);
+  } else {
+    megatron_1d::backward_input(builder_, list, linear);
+  }
+}
+
+std::vector<int> Layer::matrix_backward(OperationList& list,
+                                        const megatron_1d::ColumnParallel& linear, Backward part) {
+  if (part == Backward::kWhole) return megatron_1d::backward(builder_, list, linear);
+  megatron_1d::backward_input(builder_, list, linear);
+  return {};
+}
+
+void Layer::weights_backward(OperationList& list) {
+  const auto half = [&](megatron_1d::RowParallel row, const Residual& residual,
+                        BufferRef output_gradient, const megatron_1d::ColumnParallel& column) {
+    row.output_gradient = branch_gradient(residual, output_gradient);
+    const int gathered = megatron_1d::gather_again(builder_, list, column);
+    megatron_1d::backward_weight(builder_, list, row);
+    megatron_1d::backward_weight(builder_, list, column, gathered);
+  };
+  half(second_, mlp_residual_, {hidden_gradient_, 1}, first_);
+  half(projection_, attention_residual_, {middle_gradient_}, qkv_);
+}
+
+void Layer::mlp_backward(OperationList& list, Backward part) {
   const BufferRef output_gradient{hidden_gradient_, 1};
   megatron_1d::RowParallel second = second_;
   second.output_gradient = residual_backward(list, mlp_residual_, output_gradient);
-  megatron_1d::backward(builder_, list, second);
+  matrix_backward(list, second, part);
   activation_backward(list);
-  const std::vector<int> gathered = megatron_1d::backward(builder_, list, first_);
+  const std::vector<int> gathered = matrix_backward(list, first_, part);
   norm_backward(builder_, list, mlp_norm_, {middle_}, {middle_gradient_}, gathered);
   add_paths(list, "mlp.residual_backward", {middle_gradient_}, output_gradient);
 }
@@ -344,15 +386,16 @@ void Layer::activation_backward(OperationList& list) {
   }
 }
 
-void Layer::attention_backward(OperationList& list) {
+void Layer::attention_backward(OperationList& list, Backward part) {
   megatron_1d::RowParallel projection = projection_;
   projection.output_gradient = residual_backward(list, attention_residual_, {middle_gradient_});
-  megatron_1d::backward(builder_, list, projection);
+  matrix_backward(list, projection, part);
 
+  const int context = context_again_ >= 0 ? context_again_ : context_;
   if (builder_.job().plan.recompute == Recompute::kSelective) {
-    attention_core(list, "attention.core_again");
+    attention_core(list, "attention.core_again", context);
   }
-  std::vector<BufferRef> reads = {{context_gradient_}, {qkv_.output}, {context_}};
+  std::vector<BufferRef> reads = {{context_gradient_}, {qkv_.output}, {context}};
   reads.insert(reads.end(), core_saved_.begin(), core_saved_.end());
   list.add("attention.core_backward", attention(true), std::move(reads), {{qkv_.output_gradient}});
   if (builder_.job().model.position_embedding == PositionEmbedding::kRope) {
@@ -365,7 +408,7 @@ void Layer::attention_backward(OperationList& list) {
              kernel(KernelKind::kBiasBackward, shape_.tokens, shape_.qkv_columns, true),
              {{qkv_.output_gradient}, {bias.gradient}}, {{bias.gradient}});
   }
-  const std::vector<int> gathered = megatron_1d::backward(builder_, list, qkv_);
+  const std::vector<int> gathered = matrix_backward(list, qkv_, part);
   norm_backward(builder_, list, attention_norm_, {hidden_}, {hidden_gradient_}, gathered);
   add_paths(list, "attention.residual_backward", {hidden_gradient_}, {middle_gradient_});
 }
@@ -376,10 +419,9 @@ BufferRef Layer::residual_backward(OperationList& list, const Residual& residual
   const bool fused = builder_.job().software.fused_kernels;
   const bool biased = residual.bias != kNoParameter;
   const BufferRef bias{biased ? builder_.parameter(residual.bias).gradient : -1};
-  BufferRef gradient = output_gradient;
+  const BufferRef gradient = branch_gradient(residual, output_gradient);
   if (shape_.dropout) {
     const bool in_kernel = fused && biased;
-    gradient = {residual.branch_gradient};
     std::vector<BufferRef> reads = {output_gradient, {residual.mask}};
     std::vector<BufferRef> writes = {gradient};
     if (in_kernel) {

@@ -27,6 +27,11 @@ class Layer {
   // Template indices.
   int forward() const { return forward_; }
   int backward() const { return backward_; }
+  // Its halves, where the schedule splits it; else -1. Only the matrices' weight gradients are put
+  // off: those of norms and biases come with the input gradient, as in the published runtimes
+  // (sail-sg/zero-bubble-pipeline-parallelism, weight_grad_store.py).
+  int backward_input() const { return backward_input_; }
+  int backward_weight() const { return backward_weight_; }
 
  private:
   // x + dropout(branch + bias): the end of each half of the layer.
@@ -46,20 +51,33 @@ class Layer {
                    bool sharded);
 
   void attention_forward(OperationList& list);
-  void attention_core(OperationList& list, const std::string& name);
+  void attention_core(OperationList& list, const std::string& name, int context);
   void mlp_forward(OperationList& list);
   void activation_forward(OperationList& list);
   void residual_forward(OperationList& list, const Residual& residual, BufferRef input,
                         BufferRef output);
 
-  void attention_backward(OperationList& list);
-  void mlp_backward(OperationList& list);
+  enum class Backward : std::uint8_t { kWhole, kInput };
+  void attention_backward(OperationList& list, Backward part);
+  void mlp_backward(OperationList& list, Backward part);
+  void matrix_backward(OperationList& list, const megatron_1d::RowParallel& linear, Backward part);
+  std::vector<int> matrix_backward(OperationList& list, const megatron_1d::ColumnParallel& linear,
+                                   Backward part);
+  void weights_backward(OperationList& list);
   void activation_backward(OperationList& list);
   // Returns the gradient of the branch.
   BufferRef residual_backward(OperationList& list, const Residual& residual,
                               BufferRef output_gradient);
   void add_paths(OperationList& list, const std::string& name, BufferRef gradient, BufferRef other);
 
+  // Gradients that weight gradients are made from: they outlive the layer's pass where that is
+  // split.
+  Copies gradient_copies() const {
+    return shape_.splits_backward ? Copies::kPerLayerAndMicroBatch : Copies::kScratch;
+  }
+  BufferRef branch_gradient(const Residual& residual, BufferRef output_gradient) const {
+    return shape_.dropout ? BufferRef{residual.branch_gradient} : output_gradient;
+  }
   Kernel kernel(KernelKind kind, std::int64_t rows, std::int64_t columns, bool fused,
                 bool bias = false) const;
   Attention attention(bool backward) const;
@@ -85,7 +103,9 @@ class Layer {
   megatron_1d::RowParallel second_;
   Residual mlp_residual_;
 
-  int forward_ = -1, backward_ = -1;
+  int context_again_ = -1;  // recomputed beside the saved one, which a weight gradient still needs
+
+  int forward_ = -1, backward_ = -1, backward_input_ = -1, backward_weight_ = -1;
 };
 
 }  // namespace headway

@@ -1,6 +1,9 @@
 #include "sim/program/pipeline_messages.hpp"
 
 #include <algorithm>
+#include <cassert>
+#include <map>
+#include <tuple>
 #include <utility>
 
 namespace headway {
@@ -137,7 +140,128 @@ class MessageOrder {
   std::vector<ScheduledAction> result_;
 };
 
+// Collects the batches of one rank where messages are asynchronous.
+class AsynchronousOrder {
+ public:
+  AsynchronousOrder(const std::vector<std::vector<Action>>& actions, const StagePath& path,
+                    int rank)
+      : actions_(actions[static_cast<std::size_t>(rank)]), path_(path) {
+    for (const std::vector<Action>& others : actions) {
+      for (const Action& action : others) {
+        const std::optional<Sent> sent = sent_by(action);
+        if (sent && path.rank_of[static_cast<std::size_t>(sent->received.stage)] == rank) {
+          expect(*sent, path.rank_of[static_cast<std::size_t>(action.stage)]);
+        }
+      }
+    }
+  }
+
+  std::vector<ScheduledAction> run() {
+    result_.emplace_back();
+    receive(0, end_of(0));
+    for (std::size_t begin = 0; begin < actions_.size();) {
+      const std::size_t end = end_of(begin);
+      // What the unit behind this one needs travels while this one computes.
+      if (end < actions_.size()) receive(end, end_of(end));
+      for (std::size_t k = begin; k < end; ++k) result_.push_back({actions_[k], {}});
+      for (std::size_t k = begin; k < end; ++k) {
+        const std::optional<Sent> sent = sent_by(actions_[k]);
+        if (sent) result_.back().messages.push_back(sent->message);
+      }
+      begin = end;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  struct Sent {
+    PostedMessage message, received;
+    int direction = 1;
+  };
+  // What comes from one neighbour over one stream, in its order.
+  struct Channel {
+    std::vector<PostedMessage> messages;
+    std::size_t posted = 0;
+  };
+
+  // An overlapped pair is one unit.
+  std::size_t end_of(std::size_t begin) const {
+    return begin + (actions_[begin].overlaps_next ? 2 : 1);
+  }
+
+  std::optional<Sent> sent_by(const Action& action) const {
+    if (action.kind == ActionKind::kBackwardWeight) return std::nullopt;
+    const bool forward = is_forward(action);
+    const int other = forward ? path_.next(action.stage) : path_.previous(action.stage);
+    if (other < 0 || !path_.apart(action.stage, other)) return std::nullopt;
+    const auto sends = forward ? MessageKind::kSendForward : MessageKind::kSendBackward;
+    const auto receives = forward ? MessageKind::kReceiveForward : MessageKind::kReceiveBackward;
+    return Sent{{sends, action.stage, action.micro_batch},
+                {receives, other, action.micro_batch},
+                forward ? path_.direction(action.stage) : -path_.direction(other)};
+  }
+
+  using Key = std::tuple<MessageKind, int, int>;
+  static Key key_of(const PostedMessage& message) {
+    return {message.kind, message.stage, message.micro_batch};
+  }
+
+  void expect(const Sent& sent, int sender) {
+    Channel& channel = channels_[{sender, sent.direction}];
+    places_[key_of(sent.received)] = {&channel, channel.messages.size()};
+    channel.messages.push_back(sent.received);
+  }
+
+  // Posts what the actions of a unit need from other ranks, and whatever comes before it.
+  void receive(std::size_t begin, std::size_t end) {
+    for (std::size_t k = begin; k < end; ++k) {
+      const Action& action = actions_[k];
+      if (action.kind == ActionKind::kBackwardWeight) continue;
+      const auto kind =
+          is_forward(action) ? MessageKind::kReceiveForward : MessageKind::kReceiveBackward;
+      const auto place = places_.find({kind, action.stage, action.micro_batch});
+      if (place == places_.end()) continue;
+      auto& [channel, index] = place->second;
+      for (; channel->posted <= index; ++channel->posted) {
+        result_.back().messages.push_back(channel->messages[channel->posted]);
+      }
+    }
+  }
+
+  const std::vector<Action>& actions_;
+  const StagePath& path_;
+  std::map<std::pair<int, int>, Channel> channels_;  // by sender and direction
+  std::map<Key, std::pair<Channel*, std::size_t>> places_;
+  std::vector<ScheduledAction> result_;
+};
+
 }  // namespace
+
+int StagePath::direction(int stage) const {
+  const int offset = rank(next(stage)) - rank(stage);
+  if (!folds() && offset == 1 - ranks) return 1;
+  assert(offset == 1 || offset == -1);
+  return offset;
+}
+
+bool StagePath::folds() const {
+  const auto turn = static_cast<std::size_t>(ranks);
+  return turn < rank_of.size() && rank_of[turn - 1] == rank_of[turn];
+}
+
+StagePath stage_path(const Schedule& schedule, const ScheduleShape& shape) {
+  StagePath path;
+  path.ranks = shape.ranks;
+  const int stages = shape.ranks * shape.stages_per_rank;
+  path.stages_of_a_copy = stages / schedule.copies;
+  for (int s = 0; s < stages; ++s) path.rank_of.push_back(schedule.rank_of(s, shape));
+  return path;
+}
+
+std::vector<ScheduledAction> with_asynchronous_messages(
+    const std::vector<std::vector<Action>>& actions, const StagePath& path, int rank) {
+  return AsynchronousOrder(actions, path, rank).run();
+}
 
 std::vector<ScheduledAction> with_messages(const std::vector<std::vector<Action>>& actions,
                                            const std::vector<int>& rank_of, int rank,
@@ -165,7 +289,10 @@ PipelineMessages::PipelineMessages(ProgramBuilder& builder, const Layer& layer)
     assemble_backward_ =
         make_assemble("pipeline.assemble_backward", backward, layer.hidden_gradient());
   }
-  if (builder_.job().plan.overlap_p2p) {
+  const Schedule* schedule = find_schedule(builder_.job().plan.schedule);
+  asynchronous_ = builder_.job().plan.overlap_p2p || schedule->asynchronous;
+  const bool folds = stage_path(*schedule, shape.schedule).folds();
+  if (asynchronous_) {
     forward_port_ = builder_.port({"arrived.forward", true, true});
     backward_port_ = builder_.port({"arrived.backward", true, true});
   }
@@ -173,17 +300,25 @@ PipelineMessages::PipelineMessages(ProgramBuilder& builder, const Layer& layer)
                                    layer.hidden_gradient()};
   for (const MessageKind kind : {MessageKind::kSendForward, MessageKind::kReceiveForward,
                                  MessageKind::kSendBackward, MessageKind::kReceiveBackward}) {
-    messages_.push_back(make(kind, wholes[static_cast<std::size_t>(kind)]));
+    const int whole = wholes[static_cast<std::size_t>(kind)];
+    messages_.push_back(make(kind, whole, 1));
+    messages_.push_back(folds ? make(kind, whole, -1) : -1);
+  }
+  if (schedule->splits_backward) {
+    OperationList list("pipeline.await_backward");
+    list.add("await", HostWork{HostKind::kAwait}, {}, {}, Cause::kPipelineParallel);
+    list.last().awaits = {{backward_port_}};
+    await_backward_ = builder_.add_template(list);
   }
   const bool together = builder_.job().software.batched_p2p;
-  if (!builder_.job().plan.overlap_p2p) {
+  if (!asynchronous_) {
     for (const char* name : {"send_next", "receive_previous", "send_previous", "receive_next"}) {
       if (together || std::string(name).starts_with("receive"))
         joins_.push_back(builder_.stream(name));
     }
   }
   // Messages that are to be overlapped cannot be waited for where they are posted.
-  if (builder_.job().software.p2p_synchronises && !builder_.job().plan.overlap_p2p) {
+  if (builder_.job().software.p2p_synchronises && !asynchronous_) {
     OperationList list("pipeline.wait");
     list.add("wait", HostWork{HostKind::kSynchronise}, {}, {}, Cause::kPipelineParallel);
     for (const char* name : {"send_next", "receive_previous", "send_previous", "receive_next"}) {
@@ -199,13 +334,14 @@ bool PipelineMessages::sliced() const {
   return builder_.job().plan.scatter_gather && shape.tp > 1 && !shape.sequence_parallel;
 }
 
-int PipelineMessages::make(MessageKind kind, int family) {
+int PipelineMessages::make(MessageKind kind, int family, int direction) {
   const StepShape& shape = builder_.shape();
   const bool sends = kind == MessageKind::kSendForward || kind == MessageKind::kSendBackward;
   const bool forward = kind == MessageKind::kSendForward || kind == MessageKind::kReceiveForward;
-  const bool next = sends == forward;
+  const bool next = (sends == forward) == (direction > 0);
   const std::string verb = sends ? "send" : "receive";
-  OperationList list("pipeline." + verb + (forward ? "_forward" : "_backward"));
+  OperationList list("pipeline." + verb + (forward ? "_forward" : "_backward") +
+                     (direction > 0 ? "" : ".returning"));
   int carried = family;
   if (sliced()) {
     carried = forward ? forward_slice_ : backward_slice_;
@@ -230,7 +366,7 @@ int PipelineMessages::make(MessageKind kind, int family) {
   operation.peer_axis = "pp";
   operation.peer_offset = next ? 1 : -1;
   operation.joins = {0};
-  if (!sends && builder_.job().plan.overlap_p2p) {
+  if (!sends && asynchronous_) {
     operation.releases = {{forward ? forward_port_ : backward_port_}};
   }
   return builder_.add_template(list);
@@ -249,7 +385,7 @@ int PipelineMessages::make_assemble(const char* name, int slice, int whole) {
 }
 
 std::vector<PortRef> PipelineMessages::arrival(MessageKind kind) const {
-  if (!builder_.job().plan.overlap_p2p) return {};
+  if (!asynchronous_) return {};
   return {{kind == MessageKind::kReceiveForward ? forward_port_ : backward_port_}};
 }
 

@@ -591,7 +591,7 @@ class Reader {
     read("kernel", [&](ObjectReader& object) { return kernel(object); });
     read("collective", [&](ObjectReader& object) { return collective(object); });
     read("host", [&](ObjectReader& object) {
-      return HostWork{choice(object, "kind", HostKind::kSynchronise)};
+      return HostWork{choice(object, "kind", HostKind::kAwait)};
     });
     if (found != 1) {
       item.problem("",

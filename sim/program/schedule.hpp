@@ -54,6 +54,11 @@ struct Schedule {
   // Copies of the model: with 2 the second half of the stages is the whole model again, passed by
   // the second half of the micro-batches (DualPipe).
   int copies = 1;
+  // Whether backward passes come in halves (I and W): what W needs then lives until W.
+  bool splits_backward = false;
+  // Whether its runtime posts messages as soon as it can and waits for a tensor only where one is
+  // needed, whatever the plan says of p2p.
+  bool asynchronous = false;
   // Whether a Program can be lowered from it; if not, a job that asks for it is reported as not
   // built.
   bool lowered = true;

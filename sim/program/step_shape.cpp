@@ -10,6 +10,10 @@ StepShape::StepShape(const Job& job) {
   pp = plan.pp;
   sequence_parallel = plan.sequence_parallel && tp > 1;
 
+  schedule = {pp, plan.vpp, static_cast<int>(plan.micro_batches), plan.vpp_group};
+  const Schedule* leaf = find_schedule(plan.schedule);
+  splits_backward = pp > 1 && leaf != nullptr && leaf->splits_backward;
+
   sequences = plan.micro_batch;
   sequence = job.sequence_length;
   tokens = sequences * sequence;

@@ -7,6 +7,7 @@
 
 #include "sim/model/precision.hpp"
 #include "sim/plan/job.hpp"
+#include "sim/program/schedule.hpp"
 
 namespace headway {
 
@@ -14,7 +15,9 @@ struct StepShape {
   explicit StepShape(const Job& job);
 
   int tp = 1, dp = 1, pp = 1;
+  ScheduleShape schedule;
   bool sequence_parallel = false;  // Megatron's; only where there is a tensor-parallel group
+  bool splits_backward = false;    // into input and weight gradients, by the schedule
 
   // Tokens of a micro-batch, and the rows of the residual stream that one rank holds of them.
   std::int64_t sequences = 1, sequence = 1, tokens = 1, local_tokens = 1;

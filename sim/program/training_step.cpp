@@ -40,6 +40,8 @@ class TrainingStep {
         layer_(builder_),
         embedding_(builder_, layer_),
         head_(builder_, layer_, embedding_),
+        schedule_(*find_schedule(job.plan.schedule)),
+        path_(stage_path(schedule_, shape_.schedule)),
         messages_(builder_, layer_),
         norm_(builder_.activation("norm.total", DataType::kFp64, 1, 1, Copies::kScratch,
                                   ProgramBuilder::Split::kNone, BufferCategory::kCommunication)) {}
@@ -55,9 +57,30 @@ class TrainingStep {
   // The passes of one virtual stage, as indices of the kind's passes; -1 where there is none.
   struct StagePasses {
     int forward = -1, first_forward = -1;
-    int backward = -1, last_backward = -1;
+    int of[4] = {-1, -1, -1, -1};        // by ActionKind
+    int last[4] = {-1, -1, -1, -1};      // the last of its kind completes gradients
     int messages[4] = {-1, -1, -1, -1};  // by MessageKind
-    int first_forward_action = -1, last_backward_action = -1;
+    int await_backward = -1;
+  };
+
+  // Where in its rank's order a stage has its last actions; -1 where it has none of that kind.
+  struct LastActions {
+    int whole = -1, input = -1, weight = -1;
+    // The action that completes gradients of what the input half covers, and of the rest.
+    int inputs() const { return std::max(whole, input); }
+    int weights() const { return std::max(whole, weight); }
+  };
+
+  // A virtual stage of the rank in hand and the backward steps that complete its gradients: those
+  // of its last backward pass, or of its last two halves, one behind the other.
+  struct Chunk {
+    const Stage* stage = nullptr;
+    LastActions last_actions;
+    std::vector<Step> whole, input, weight;
+    std::vector<Step> last;
+    std::size_t last_inputs = 0;  // how many of `last` belong to the input half
+    bool early = false;           // its reductions are issued within these passes
+    std::vector<FiredTensor> tensors;
   };
 
   void describe() {
@@ -72,32 +95,31 @@ class TrainingStep {
   }
 
   void make_stages() {
-    const Schedule* schedule = find_schedule(job_.plan.schedule);
-    ScheduleShape shape;
-    shape.ranks = shape_.pp;
-    shape.stages_per_rank = job_.plan.vpp;
-    shape.micro_batches = static_cast<int>(job_.plan.micro_batches);
-    shape.group = job_.plan.vpp_group;
-    const int count = shape.ranks * shape.stages_per_rank;
+    const int count = static_cast<int>(path_.rank_of.size());
     int layer = 0;
     for (int s = 0; s < count; ++s) {
+      const int place = s % path_.stages_of_a_copy;  // a second copy has the same layers
+      if (place == 0) layer = 0;
       Stage stage;
       stage.index = s;
-      stage.rank = schedule->rank_of(s, shape);
+      stage.rank = path_.rank_of[static_cast<std::size_t>(s)];
       stage.first_layer = layer;
-      layer += static_cast<int>(job_.plan.stage_layers[static_cast<std::size_t>(s)]);
+      layer += static_cast<int>(job_.plan.stage_layers[static_cast<std::size_t>(place)]);
       stage.end_layer = layer;
-      stage.first = s == 0;
-      stage.last = s + 1 == count;
+      stage.first = path_.previous(s) < 0;
+      stage.last = path_.next(s) < 0;
       stages_.push_back(stage);
-      rank_of_.push_back(stage.rank);
     }
-    for (int rank = 0; rank < shape.ranks; ++rank)
-      actions_.push_back(schedule->actions(rank, shape));
+    for (int rank = 0; rank < shape_.pp; ++rank)
+      actions_.push_back(schedule_.actions(rank, shape_.schedule));
   }
 
-  bool tied_apart() const { return job_.model.tie_word_embeddings && shape_.pp > 1; }
   bool reduces_early() const { return shape_.dp > 1 && job_.plan.overlap_grad_reduce; }
+  // Whether first and last stage hold a copy of the word table each.
+  bool tied_apart() const {
+    return job_.model.tie_word_embeddings &&
+           path_.apart(0, static_cast<int>(path_.rank_of.size()) - 1);
+  }
   bool waits_for_messages() const { return shape_.pp > 1; }
 
   // -- Passes
@@ -125,9 +147,9 @@ class TrainingStep {
   }
 
   bool receives(const Stage& stage, MessageKind kind) const {
-    const int other = kind == MessageKind::kReceiveForward ? stage.index - 1 : stage.index + 1;
-    if (other < 0 || other >= static_cast<int>(stages_.size())) return false;
-    return rank_of_[static_cast<std::size_t>(other)] != stage.rank;
+    const int other = kind == MessageKind::kReceiveForward ? path_.previous(stage.index)
+                                                           : path_.next(stage.index);
+    return other >= 0 && path_.apart(stage.index, other);
   }
 
   // The layer that names what crosses a boundary of the stage.
@@ -172,52 +194,62 @@ class TrainingStep {
     return count == 0 || layer - stage.first_layer < count;
   }
 
-  std::vector<Step> backward_steps(const Stage& stage) const {
+  // A backward pass, whole or its input half.
+  std::vector<Step> backward_steps(const Stage& stage, ActionKind part) {
+    const bool whole = part == ActionKind::kBackward;
     std::vector<Step> steps;
     const MessageKind kind = MessageKind::kReceiveBackward;
     if (receives(stage, kind) && messages_.assemble(kind) >= 0) {
       steps.push_back({messages_.assemble(kind), boundary(stage, kind)});
     }
-    if (stage.last) steps.push_back({head_.backward(), stage.end_layer});
+    if (stage.last) {
+      steps.push_back({whole ? head_.backward() : head_.backward_input(), stage.end_layer});
+    }
     for (int l = stage.end_layer - 1; l >= stage.first_layer; --l) {
       if (recomputed(stage, l)) steps.push_back({layer_.forward(), l});
-      steps.push_back({layer_.backward(), l});
+      steps.push_back({whole ? layer_.backward() : layer_.backward_input(), l});
     }
+    // The table's gradient is no matrix product: it stays with the input half.
     if (stage.first) steps.push_back({embedding_.backward(), 0});
+    // A stage without layers only hands the gradient on; something must wait for it.
+    if (steps.empty()) steps.push_back({begin(stage), stage.first_layer});
+    enter(steps, stage, kind);
     return steps;
   }
 
-  void enter_backward(std::vector<Step>& steps, const Stage& stage) {
-    // A stage without layers only hands the gradient on; something must wait for it.
-    if (steps.empty()) steps.push_back({begin(stage), stage.first_layer});
-    enter(steps, stage, MessageKind::kReceiveBackward);
+  // The weight half; empty for a stage without matrices.
+  std::vector<Step> weight_steps(const Stage& stage) const {
+    std::vector<Step> steps;
+    if (stage.last) steps.push_back({head_.backward_weight(), stage.end_layer});
+    for (int l = stage.end_layer - 1; l >= stage.first_layer; --l) {
+      steps.push_back({layer_.backward_weight(), l});
+    }
+    return steps;
   }
 
-  // The last backward pass of a chunk: the tensors that complete a bucket say so, and its reduction
-  // is issued right behind the step that they stand in.
-  std::vector<Step> reducing_steps(const std::vector<Step>& steps, int chunk,
-                                   OptimizerStep& optimizer) {
-    std::vector<std::vector<int>> completing(steps.size());  // gradient families
-    for (const std::size_t b : optimizer.buckets_of(chunk)) {
+  // The steps [begin, end) of those that complete a chunk's gradients: the tensors that complete a
+  // bucket say so, and its reduction is issued right behind the step that they stand in.
+  std::vector<Step> reducing_steps(const Chunk& chunk, int number, std::size_t begin,
+                                   std::size_t end, OptimizerStep& optimizer) {
+    std::vector<std::vector<int>> completing(chunk.last.size());  // gradient families
+    const std::vector<std::size_t>& buckets = optimizer.buckets_of(number);
+    for (const std::size_t b : buckets) {
       const Bucket& bucket = optimizer.bucket(b);
       completing[static_cast<std::size_t>(bucket.step)].push_back(
           builder_.parameter(bucket.tensors.back().parameter).gradient);
     }
     std::vector<Step> result;
-    std::size_t next = 0;
-    const std::vector<std::size_t>& buckets = optimizer.buckets_of(chunk);
-    for (std::size_t s = 0; s < steps.size(); ++s) {
-      Step step = steps[s];
+    for (std::size_t s = begin; s < end; ++s) {
+      Step step = chunk.last[s];
       if (!completing[s].empty()) {
         step.template_index = with_releases(step.template_index, completing[s]);
       }
       result.push_back(step);
-      for (; next < buckets.size() && optimizer.bucket(buckets[next]).step == static_cast<int>(s);
-           ++next) {
-        const Tensor& tensor = optimizer.bucket(buckets[next]).tensors.back();
+      for (const std::size_t b : buckets) {
+        if (optimizer.bucket(b).step != static_cast<int>(s)) continue;
+        const Tensor& tensor = optimizer.bucket(b).tensors.back();
         const int gradient = builder_.parameter(tensor.parameter).gradient;
-        result.push_back(
-            {optimizer.reduce(buckets[next], {complete_port(gradient), tensor.layer}), 0});
+        result.push_back({optimizer.reduce(b, {complete_port(gradient), tensor.layer}), 0});
       }
     }
     return result;
@@ -257,43 +289,107 @@ class TrainingStep {
     RankKind kind;
     kind.name = "pipeline rank " + std::to_string(rank);
     kind.stages = {rank};
-    std::vector<const Stage*> own;
+    std::vector<Chunk> chunks;
     for (const Stage& stage : stages_) {
-      if (stage.rank == rank) own.push_back(&stage);
+      if (stage.rank == rank) chunks.push_back(make_chunk(stage));
     }
-    std::vector<std::vector<Step>> backwards;
-    std::vector<std::vector<FiredTensor>> chunks;
-    for (const Stage* stage : own) {
-      backwards.push_back(backward_steps(*stage));
-      enter_backward(backwards.back(), *stage);
-      chunks.push_back(firing_order(builder_, backwards.back()));
-    }
-    if (tied_apart() && own.front()->first && own.back()->last) drop_second_copy(chunks);
-    const bool has_loss = own.back()->last;
-    OptimizerStep optimizer(builder_, rank, chunks, tied_apart() ? embedding_.word() : kNoParameter,
-                            own.front()->first, norm_, has_loss ? head_.total() : -1);
-    make_persistent(kind, chunks, optimizer);
+    if (job_.model.tie_word_embeddings) hold_table_once(chunks);
+    std::vector<std::vector<FiredTensor>> tensors;
+    for (const Chunk& chunk : chunks) tensors.push_back(chunk.tensors);
+    const auto holds = [&](bool Stage::*end) {
+      return std::any_of(chunks.begin(), chunks.end(),
+                         [&](const Chunk& chunk) { return chunk.stage->*end; });
+    };
+    OptimizerStep optimizer(builder_, rank, tensors,
+                            tied_apart() ? embedding_.word() : kNoParameter, holds(&Stage::first),
+                            norm_, holds(&Stage::last) ? head_.total() : -1);
+    make_persistent(kind, tensors, optimizer);
 
     std::vector<StagePasses> passes(stages_.size());
-    for (std::size_t c = 0; c < own.size(); ++c) {
-      make_passes(kind, *own[c], static_cast<int>(c), backwards[c], optimizer,
-                  passes[static_cast<std::size_t>(own[c]->index)]);
+    for (std::size_t c = 0; c < chunks.size(); ++c) {
+      make_passes(kind, chunks[c], static_cast<int>(c), gathered(chunks, c, optimizer), optimizer,
+                  passes[static_cast<std::size_t>(chunks[c].stage->index)]);
     }
     issue(kind, "begin", optimizer.begin());
     issue(kind, "gather_parameters", optimizer.gather_first());
-    issue_actions(kind, rank, passes);
-    issue_update(kind, own.size(), optimizer);
+    issue_actions(kind, rank, chunks, passes);
+    issue_update(kind, chunks, optimizer);
     builder_.program().kinds.push_back(std::move(kind));
   }
 
-  // Where one rank holds the first and the last stage, it holds the tied table once.
-  void drop_second_copy(std::vector<std::vector<FiredTensor>>& chunks) const {
-    auto& last = chunks.back();
-    last.erase(std::remove_if(last.begin(), last.end(),
-                              [&](const FiredTensor& fired) {
-                                return fired.tensor.parameter == embedding_.word();
-                              }),
-               last.end());
+  LastActions last_actions(const Stage& stage) const {
+    LastActions last;
+    const std::vector<Action>& actions = actions_[static_cast<std::size_t>(stage.rank)];
+    for (std::size_t k = 0; k < actions.size(); ++k) {
+      if (actions[k].stage != stage.index) continue;
+      const auto here = static_cast<int>(k);
+      if (actions[k].kind == ActionKind::kBackward) last.whole = here;
+      if (actions[k].kind == ActionKind::kBackwardInput) last.input = here;
+      if (actions[k].kind == ActionKind::kBackwardWeight) last.weight = here;
+    }
+    return last;
+  }
+
+  Chunk make_chunk(const Stage& stage) {
+    Chunk chunk;
+    chunk.stage = &stage;
+    chunk.last_actions = last_actions(stage);
+    const LastActions& last = chunk.last_actions;
+    if (last.whole >= 0) chunk.whole = backward_steps(stage, ActionKind::kBackward);
+    if (last.input >= 0) {
+      chunk.input = backward_steps(stage, ActionKind::kBackwardInput);
+      chunk.weight = weight_steps(stage);
+    }
+    const bool ends_whole = last.whole > std::max(last.input, last.weight);
+    const bool ends_halved = last.whole < std::min(last.input, last.weight);
+    chunk.last = last.input < 0 ? chunk.whole : chunk.input;
+    if (ends_whole) {
+      chunk.last = chunk.whole;
+    } else {
+      chunk.last_inputs = chunk.last.size();
+      chunk.last.insert(chunk.last.end(), chunk.weight.begin(), chunk.weight.end());
+    }
+    chunk.early = reduces_early() && (ends_whole || ends_halved);
+    chunk.tensors = firing_order(builder_, chunk.last);
+    return chunk;
+  }
+
+  // Where one rank holds the first and the last stage, it holds the tied table once: with the chunk
+  // that completes its gradient.
+  void hold_table_once(std::vector<Chunk>& chunks) const {
+    Chunk* first = nullptr;
+    Chunk* last = nullptr;
+    for (Chunk& chunk : chunks) {
+      if (chunk.stage->first) first = &chunk;
+      if (chunk.stage->last) last = &chunk;
+    }
+    if (first == nullptr || last == nullptr || first == last) return;
+    const bool last_completes = last->last_actions.weights() > first->last_actions.inputs();
+    std::vector<FiredTensor>& tensors = (last_completes ? first : last)->tensors;
+    tensors.erase(std::remove_if(tensors.begin(), tensors.end(),
+                                 [&](const FiredTensor& fired) {
+                                   return fired.tensor.parameter == embedding_.word();
+                                 }),
+                  tensors.end());
+  }
+
+  // What the first forward pass of a chunk waits for: its own parameters, and the word table where
+  // another chunk holds it.
+  std::vector<PortRef> gathered(const std::vector<Chunk>& chunks, std::size_t number,
+                                const OptimizerStep& optimizer) const {
+    std::vector<PortRef> ports = optimizer.gathered(static_cast<int>(number));
+    if (!chunks[number].stage->first || !job_.model.tie_word_embeddings) return ports;
+    for (std::size_t c = 0; c < chunks.size(); ++c) {
+      const std::vector<PortRef>& others = optimizer.gathered(static_cast<int>(c));
+      for (std::size_t b = 0; c != number && b < others.size(); ++b) {
+        const Bucket& bucket = optimizer.bucket(optimizer.buckets_of(static_cast<int>(c))[b]);
+        const bool holds = std::any_of(
+            bucket.tensors.begin(), bucket.tensors.end(),
+            [&](const Tensor& tensor) { return tensor.parameter == embedding_.word(); });
+        if (holds) ports.push_back(others[b]);
+      }
+    }
+    return ports;
   }
 
   void make_persistent(RankKind& kind, const std::vector<std::vector<FiredTensor>>& chunks,
@@ -318,32 +414,50 @@ class TrainingStep {
     return static_cast<int>(kind.passes.size()) - 1;
   }
 
-  void make_passes(RankKind& kind, const Stage& stage, int chunk, const std::vector<Step>& backward,
-                   OptimizerStep& optimizer, StagePasses& passes) {
+  void make_passes(RankKind& kind, const Chunk& chunk, int number,
+                   const std::vector<PortRef>& gathered, OptimizerStep& optimizer,
+                   StagePasses& passes) {
+    const Stage& stage = *chunk.stage;
     const std::string name = std::to_string(stage.index);
     passes.forward = passes.first_forward =
         add_pass(kind, name + "F", stage.index, forward_steps(stage, {}));
-    if (!optimizer.gathered(chunk).empty()) {
-      passes.first_forward = add_pass(kind, name + "F_first", stage.index,
-                                      forward_steps(stage, optimizer.gathered(chunk)));
+    if (!gathered.empty()) {
+      passes.first_forward =
+          add_pass(kind, name + "F_first", stage.index, forward_steps(stage, gathered));
     }
-    passes.backward = passes.last_backward = add_pass(kind, name + "B", stage.index, backward);
-    if (reduces_early() && !optimizer.buckets_of(chunk).empty()) {
-      passes.last_backward =
-          add_pass(kind, name + "B_last", stage.index, reducing_steps(backward, chunk, optimizer));
-    }
-    const auto message = [&](MessageKind message_kind, const char* suffix) {
+    const bool reduces = chunk.early && !optimizer.buckets_of(number).empty();
+    const auto backward = [&](ActionKind action, const char* suffix, const std::vector<Step>& steps,
+                              std::size_t begin, std::size_t end) {
+      if (steps.empty()) return;
+      const auto index = static_cast<std::size_t>(action);
+      passes.of[index] = passes.last[index] = add_pass(kind, name + suffix, stage.index, steps);
+      if (!reduces || begin == end) return;
+      passes.last[index] = add_pass(kind, name + suffix + "_last", stage.index,
+                                    reducing_steps(chunk, number, begin, end, optimizer));
+    };
+    const std::size_t inputs = chunk.last_inputs, all = chunk.last.size();
+    backward(ActionKind::kBackward, "B", chunk.whole, 0, inputs > 0 ? 0 : all);
+    backward(ActionKind::kBackwardInput, "I", chunk.input, 0, inputs);
+    backward(ActionKind::kBackwardWeight, "W", chunk.weight, inputs, inputs > 0 ? all : inputs);
+    make_messages(kind, stage, passes);
+  }
+
+  void make_messages(RankKind& kind, const Stage& stage, StagePasses& passes) {
+    const std::string name = std::to_string(stage.index);
+    const auto message = [&](MessageKind message_kind, const char* suffix, int direction) {
       passes.messages[static_cast<std::size_t>(message_kind)] =
           add_pass(kind, name + suffix, stage.index,
-                   {{messages_.message(message_kind), boundary(stage, message_kind)}});
+                   {{messages_.message(message_kind, direction), boundary(stage, message_kind)}});
     };
     if (receives(stage, MessageKind::kReceiveForward)) {
-      message(MessageKind::kReceiveForward, "RECV_F");
-      message(MessageKind::kSendBackward, "SEND_B");
+      const int direction = path_.direction(path_.previous(stage.index));
+      message(MessageKind::kReceiveForward, "RECV_F", direction);
+      message(MessageKind::kSendBackward, "SEND_B", direction);
     }
     if (receives(stage, MessageKind::kReceiveBackward)) {
-      message(MessageKind::kSendForward, "SEND_F");
-      message(MessageKind::kReceiveBackward, "RECV_B");
+      const int direction = path_.direction(stage.index);
+      message(MessageKind::kSendForward, "SEND_F", direction);
+      message(MessageKind::kReceiveBackward, "RECV_B", direction);
     }
   }
 
@@ -355,31 +469,30 @@ class TrainingStep {
     kind.order.push_back({add_pass(kind, name, -1, {{template_index, 0}}), -1});
   }
 
-  void issue_actions(RankKind& kind, int rank, std::vector<StagePasses>& passes) {
-    const std::vector<ScheduledAction> order =
-        with_messages(actions_, rank_of_, rank, job_.plan.overlap_p2p);
-    for (std::size_t k = 0; k < order.size(); ++k) {
-      if (!order[k].action) continue;
-      StagePasses& stage = passes[static_cast<std::size_t>(order[k].action->stage)];
-      const bool forward = order[k].action->kind == ActionKind::kForward;
-      if (forward && stage.first_forward_action < 0) {
-        stage.first_forward_action = static_cast<int>(k);
-      }
-      if (!forward) stage.last_backward_action = static_cast<int>(k);
+  std::vector<ScheduledAction> with_their_messages(int rank) const {
+    if (schedule_.asynchronous) return with_asynchronous_messages(actions_, path_, rank);
+    return with_messages(actions_, path_.rank_of, rank, job_.plan.overlap_p2p);
+  }
+
+  void issue_actions(RankKind& kind, int rank, const std::vector<Chunk>& chunks,
+                     std::vector<StagePasses>& passes) {
+    const std::vector<ScheduledAction> order = with_their_messages(rank);
+    std::vector<const Chunk*> chunk_of(stages_.size(), nullptr);
+    for (const Chunk& chunk : chunks) {
+      chunk_of[static_cast<std::size_t>(chunk.stage->index)] = &chunk;
     }
     int wait = -1;
     if (messages_.wait() >= 0) wait = add_pass(kind, "wait", -1, {{messages_.wait(), 0}});
     kind.order.reserve(order.size() * 3);
+    int number = -1;  // of the action, in its rank's order
     for (std::size_t k = 0; k < order.size(); ++k) {
       if (order[k].action) {
         const Action& action = *order[k].action;
-        const StagePasses& stage = passes[static_cast<std::size_t>(action.stage)];
-        const auto index = static_cast<int>(k);
-        int pass = index == stage.last_backward_action ? stage.last_backward : stage.backward;
-        if (action.kind == ActionKind::kForward) {
-          pass = index == stage.first_forward_action ? stage.first_forward : stage.forward;
-        }
-        kind.order.push_back({pass, action.micro_batch});
+        const auto stage = static_cast<std::size_t>(action.stage);
+        ++number;
+        if (action.overlaps_next) await_both(kind, *order[k + 1].action, passes);
+        const int pass = pass_of(action, number, chunk_of[stage]->last_actions, passes[stage]);
+        if (pass >= 0) kind.order.push_back({pass, action.micro_batch});
       }
       for (const PostedMessage& message : order[k].messages) {
         const StagePasses& stage = passes[static_cast<std::size_t>(message.stage)];
@@ -390,17 +503,42 @@ class TrainingStep {
     }
   }
 
-  void issue_update(RankKind& kind, std::size_t chunks, OptimizerStep& optimizer) const {
-    if (optimizer.reduces() && !reduces_early()) {
-      std::vector<Step> steps;
-      for (std::size_t c = chunks; c-- > 0;) {
-        for (const std::size_t b : optimizer.buckets_of(static_cast<int>(c))) {
-          steps.push_back({optimizer.reduce(b), 0});
-        }
+  // -1 for the weight half of a stage without matrices.
+  static int pass_of(const Action& action, int number, const LastActions& last,
+                     StagePasses& passes) {
+    if (action.kind == ActionKind::kForward) {
+      return std::exchange(passes.first_forward, passes.forward);
+    }
+    const auto index = static_cast<std::size_t>(action.kind);
+    const bool is_last = number == last.whole || number == last.input || number == last.weight;
+    return is_last ? passes.last[index] : passes.of[index];
+  }
+
+  // An overlapped pair begins when the inputs of both its halves are there. They are issued one
+  // behind the other: what overlapping them gains is not modelled.
+  void await_both(RankKind& kind, const Action& backward, std::vector<StagePasses>& passes) {
+    const Stage& stage = stages_[static_cast<std::size_t>(backward.stage)];
+    if (!receives(stage, MessageKind::kReceiveBackward)) return;
+    int& pass = passes[static_cast<std::size_t>(backward.stage)].await_backward;
+    if (pass < 0) {
+      pass =
+          add_pass(kind, std::to_string(stage.index) + "AWAIT_B", stage.index,
+                   {{messages_.await_backward(), boundary(stage, MessageKind::kReceiveBackward)}});
+    }
+    kind.order.push_back({pass, backward.micro_batch});
+  }
+
+  void issue_update(RankKind& kind, const std::vector<Chunk>& chunks,
+                    OptimizerStep& optimizer) const {
+    std::vector<Step> steps;
+    for (std::size_t c = chunks.size(); optimizer.reduces() && c-- > 0;) {
+      if (chunks[c].early) continue;
+      for (const std::size_t b : optimizer.buckets_of(static_cast<int>(c))) {
+        steps.push_back({optimizer.reduce(b), 0});
       }
-      if (!steps.empty()) {
-        kind.order.push_back({add_pass(kind, "reduce_gradients", -1, std::move(steps)), -1});
-      }
+    }
+    if (!steps.empty()) {
+      kind.order.push_back({add_pass(kind, "reduce_gradients", -1, std::move(steps)), -1});
     }
     issue(kind, "finish_gradients", optimizer.finish());
     issue(kind, "update", optimizer.update());
@@ -412,10 +550,11 @@ class TrainingStep {
   Layer layer_;
   Embedding embedding_;
   HeadAndLoss head_;
+  const Schedule& schedule_;
+  StagePath path_;
   PipelineMessages messages_;
   int norm_ = -1;
   std::vector<Stage> stages_;
-  std::vector<int> rank_of_;
   std::vector<std::vector<Action>> actions_;
   std::vector<std::pair<std::string, int>> begins_;
   struct Releasing {

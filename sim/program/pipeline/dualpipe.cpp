@@ -121,6 +121,8 @@ Schedule dual(std::string name) {
   schedule.name = std::move(name);
   schedule.source = "DualPipe, arXiv 2412.19437 figure 5; order of deepseek-ai/DualPipe";
   schedule.fixed_stages_per_rank = 2;
+  schedule.splits_backward = true;
+  schedule.asynchronous = true;
   schedule.lowered = false;
   // Both lay two stages on a rank, r and 2p - 1 - r; in DualPipe the second is stage p - 1 - r of
   // the other copy.

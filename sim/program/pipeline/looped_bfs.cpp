@@ -12,6 +12,7 @@ Schedule looped_bfs() {
   schedule.source =
       "Breadth-first pipeline parallelism, arXiv 2211.05953; order of PyTorch's ScheduleLoopedBFS";
   schedule.fixed_stages_per_rank = 0;
+  schedule.asynchronous = true;
   schedule.lowered = false;
   schedule.refusal = [](const ScheduleShape& shape) {
     std::string counts = refusal_of_counts(shape);

@@ -82,6 +82,8 @@ Schedule zb_v() {
       "Pipeline parallelism with controllable memory, arXiv 2405.15362; order of PyTorch's "
       "ScheduleZBVZeroBubble";
   schedule.fixed_stages_per_rank = 2;
+  schedule.splits_backward = true;
+  schedule.asynchronous = true;
   schedule.lowered = false;
   schedule.refusal = [](const ScheduleShape& shape) { return refusal_of_stages(shape, 2); };
   schedule.rank_of = folded_rank;

@@ -20,6 +20,11 @@ Gemm gemm(const ProgramBuilder& builder, GemmRole role, const Parameter& weight,
 // Columns of the residual stream, which is what both kinds exchange.
 std::int64_t width(const ProgramBuilder& builder) { return builder.shape().hidden; }
 
+BufferRef whole_output_gradient(const ProgramBuilder& builder, const RowParallel& linear) {
+  return builder.shape().sequence_parallel ? BufferRef{linear.output_gradient_whole}
+                                           : linear.output_gradient;
+}
+
 }  // namespace
 
 void all_reduce(ProgramBuilder& builder, OperationList& list, const std::string& name,
@@ -92,24 +97,52 @@ std::vector<int> backward(ProgramBuilder& builder, OperationList& list,
   }
   // The gather starts when the compute stream has come here, and runs beside the input gradient;
   // the reduce-scatter of that runs beside the weight gradient.
-  const int beside = builder.stream("tp");
-  const int gather =
-      megatron_sequence::gather(builder, list, linear.name + "_gather_again", {linear.input},
-                                {linear.input_whole}, width(builder));
-  list.at(gather).stream = beside;
-  list.at(gather).joins = {0};
+  const int gather = gather_again(builder, list, linear);
   const int input_gradient =
       list.add(linear.name + "_dgrad", dgrad, {{linear.output_gradient}, {weight.family}},
                {{linear.input_gradient_whole}});
   const int scatter = megatron_sequence::scatter(builder, list, linear.name + "_dgrad_scatter",
                                                  {linear.input_gradient_whole},
                                                  {linear.input_gradient}, width(builder));
-  list.at(scatter).stream = beside;
+  list.at(scatter).stream = builder.stream("tp");
   list.at(scatter).after = {input_gradient};
-  const int wgrad = weight_gradient(builder, list, linear.name, linear.weight, linear.compute,
-                                    {linear.output_gradient}, {linear.input_whole});
-  list.at(wgrad).after = {gather};
+  backward_weight(builder, list, linear, gather);
   return {scatter};
+}
+
+void backward_input(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear) {
+  const StepShape& shape = builder.shape();
+  const Parameter& weight = builder.parameter(linear.weight);
+  const bool whole = shape.sequence_parallel;
+  const int computed = whole ? linear.input_gradient_whole : linear.input_gradient;
+  list.add(linear.name + "_dgrad", gemm(builder, GemmRole::kInputGradient, weight, linear.compute),
+           {{linear.output_gradient}, {weight.family}}, {{computed}});
+  if (whole) {
+    megatron_sequence::scatter(builder, list, linear.name + "_dgrad_scatter", {computed},
+                               {linear.input_gradient}, width(builder));
+  } else {
+    all_reduce(builder, list, linear.name + "_dgrad_all_reduce", {{computed}},
+               shape.tokens * width(builder), shape.storage);
+  }
+}
+
+// On a stream of its own, from where the compute stream has come to.
+int gather_again(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear) {
+  if (!builder.shape().sequence_parallel) return -1;
+  const int gather =
+      megatron_sequence::gather(builder, list, linear.name + "_gather_again", {linear.input},
+                                {linear.input_whole}, width(builder));
+  list.at(gather).stream = builder.stream("tp");
+  list.at(gather).joins = {0};
+  return gather;
+}
+
+void backward_weight(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear,
+                     int gathered) {
+  const int wgrad = weight_gradient(builder, list, linear.name, linear.weight, linear.compute,
+                                    {linear.output_gradient},
+                                    {gathered >= 0 ? linear.input_whole : linear.input});
+  if (gathered >= 0) list.at(wgrad).after = {gathered};
 }
 
 void forward(ProgramBuilder& builder, OperationList& list, const RowParallel& linear) {
@@ -128,17 +161,24 @@ void forward(ProgramBuilder& builder, OperationList& list, const RowParallel& li
 }
 
 void backward(ProgramBuilder& builder, OperationList& list, const RowParallel& linear) {
+  backward_input(builder, list, linear);
+  backward_weight(builder, list, linear);
+}
+
+void backward_input(ProgramBuilder& builder, OperationList& list, const RowParallel& linear) {
   const Parameter& weight = builder.parameter(linear.weight);
-  BufferRef gradient = linear.output_gradient;
   if (builder.shape().sequence_parallel) {
-    megatron_sequence::gather(builder, list, linear.name + "_gradient_gather", gradient,
-                              {linear.output_gradient_whole}, width(builder));
-    gradient = {linear.output_gradient_whole};
+    megatron_sequence::gather(builder, list, linear.name + "_gradient_gather",
+                              linear.output_gradient, {linear.output_gradient_whole},
+                              width(builder));
   }
   list.add(linear.name + "_dgrad", gemm(builder, GemmRole::kInputGradient, weight, linear.compute),
-           {gradient, {weight.family}}, {{linear.input_gradient}});
-  weight_gradient(builder, list, linear.name, linear.weight, linear.compute, gradient,
-                  {linear.input});
+           {whole_output_gradient(builder, linear), {weight.family}}, {{linear.input_gradient}});
+}
+
+void backward_weight(ProgramBuilder& builder, OperationList& list, const RowParallel& linear) {
+  weight_gradient(builder, list, linear.name, linear.weight, linear.compute,
+                  whole_output_gradient(builder, linear), {linear.input});
 }
 
 }  // namespace headway::megatron_1d

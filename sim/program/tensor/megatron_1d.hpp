@@ -31,6 +31,14 @@ void forward(ProgramBuilder& builder, OperationList& list, const ColumnParallel&
 std::vector<int> backward(ProgramBuilder& builder, OperationList& list,
                           const ColumnParallel& linear);
 
+// The same in halves: the input gradient alone, and later, from the saved output gradient, the
+// weight gradient alone. With sequence parallelism the second needs the input gathered again: its
+// gather runs beside whatever is computed between the two calls (-1 where there is none).
+void backward_input(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear);
+int gather_again(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear);
+void backward_weight(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear,
+                     int gathered);
+
 // y = x . W^T where each rank holds some columns of W, and so needs only its columns of x.
 struct RowParallel {
   std::string name;
@@ -45,6 +53,9 @@ struct RowParallel {
 };
 void forward(ProgramBuilder& builder, OperationList& list, const RowParallel& linear);
 void backward(ProgramBuilder& builder, OperationList& list, const RowParallel& linear);
+// In halves; the gathered output gradient must live until the second.
+void backward_input(ProgramBuilder& builder, OperationList& list, const RowParallel& linear);
+void backward_weight(ProgramBuilder& builder, OperationList& list, const RowParallel& linear);
 
 // Reduces the buffers over the group in place, as one message; nothing where there is no group.
 void all_reduce(ProgramBuilder& builder, OperationList& list, const std::string& name,
