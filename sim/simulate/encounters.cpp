@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/cluster/cluster_description.hpp"
+#include "sim/cluster/generators.hpp"
 
 namespace headway {
 
@@ -137,6 +138,11 @@ double Encounters::left_of(const std::string& link_kind) const {
   return degraded == machine_.degraded_links.end() ? 1 : degraded->second;
 }
 
+double Encounters::left_inside_nodes() const {
+  const GpuFabric* const fabric = find_gpu_fabric(topology_.description().server.gpu_fabric);
+  return left_of(fabric == nullptr ? kNvlink : fabric->link_kind);
+}
+
 // Where every leaf passes on all that its NICs can send, what NICs carry never exceeds what the
 // switches carry, so that NICs alone can bind, and no route is needed to know which ones a
 // transfer takes.
@@ -183,9 +189,10 @@ void Encounters::add_route(int from, int to, std::int64_t load, Loads& loads) {
   }
   for (const LinkId link : topology_.route(from, to)) {
     const TopologyLink& physical = topology_.links()[static_cast<std::size_t>(link)];
-    if (physical.kind == "nvlink" || physical.kind == "pcie") continue;
-    add_load(network_link(link, physical.bandwidth.bytes_per_second * left_of(physical.kind)), load,
-             loads);
+    const double left = left_of(physical.kind);
+    // A sound GPU's links carry more than its NIC sends.
+    if (left == 1 && (physical.kind == kNvlink || physical.kind == kPcie)) continue;
+    add_load(network_link(link, physical.bandwidth.bytes_per_second * left), load, loads);
   }
 }
 

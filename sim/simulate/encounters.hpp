@@ -86,6 +86,9 @@ class Encounters {
   int speed_class(int rank) const;
   double speed_factor(int rank) const;
 
+  // The share left of the bandwidth between GPUs of one node.
+  double left_inside_nodes() const;
+
   // `fastest`: bytes per second that a group of the structure can put, at most, on a link of
   // load 1.
   void drop_links_that_cannot_bind(const std::function<double(std::size_t)>& fastest);

@@ -10,6 +10,14 @@ double rate_alone(const CollectivePrice& price) {
   return static_cast<double>(price.wire_bytes) / moving.seconds();
 }
 
+// With this share of the bandwidth left, what is no latency takes longer.
+static void slow_down(CollectivePrice& price, double left) {
+  if (left == 1) return;
+  const Time moving = price.alone.time - price.latency;
+  price.alone.time = price.latency + Time::from_seconds(moving.seconds() / left);
+  price.alone.grade = std::max(price.alone.grade, Grade::kExtrapolated);
+}
+
 OperationPricer::OperationPricer(const Program& program, const Profile& profile,
                                  const Topology& topology, const Software& software,
                                  const Encounters& encounters)
@@ -67,6 +75,7 @@ OperationPrice OperationPricer::compute(const TemplateOperation& operation, int 
     result.collective =
         collective_.price(collective, mine.placement, network_efficiency(operation, software_));
   }
+  if (mine.same_node) slow_down(result.collective, encounters_.left_inside_nodes());
   result.price = result.collective.alone;
   return result;
 }
