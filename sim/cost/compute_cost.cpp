@@ -11,13 +11,31 @@ namespace headway {
 
 namespace {
 
-// Bytes per score of unfused attention's kernels, 16-bit: masked softmax reads and writes 2 + 2,
-// dropout 2 + 2 and a mask of 1; backward 5 for dropout, 6 for softmax (Korthikanti et al. 2022,
-// section 4.1 counts the same tensors).
-constexpr double kSoftmaxForwardValues = 2;
-constexpr double kSoftmaxBackwardValues = 3;
-constexpr double kDropoutValues = 2;
-constexpr double kMaskBytes = 1;
+// Values read and written per score of unfused attention's kernels (Korthikanti et al. 2022,
+// section 4.1 counts the same tensors): softmax one and one, backward two and one; dropout one and
+// one, and a byte of mask, both ways.
+struct ScorePasses {
+  double reads = 0, writes = 0, bytes = 0;
+  int kernels = 0;
+};
+ScorePasses score_passes(const Attention& attention) {
+  ScorePasses passes = {attention.backward ? 2.0 : 1.0, 1, 0, 1};
+  // Megatron-LM's fused kernel (scaled_upper_triang_masked_softmax.h) reads a row up to its
+  // diagonal, and writes zeros beyond.
+  if (attention.fused && attention.causal) passes.reads /= 2;
+  if (!attention.fused) {  // the mask is filled in by a kernel of its own, backward as well
+    passes.reads += 1;
+    passes.writes += 1;
+    ++passes.kernels;
+  }
+  if (attention.dropout) {
+    passes.reads += 1;
+    passes.writes += 1;
+    passes.bytes += 1;
+    ++passes.kernels;
+  }
+  return passes;
+}
 
 double bytes_of(DataType type) { return static_cast<double>(size_of(type, 2).count) / 2; }
 
@@ -122,19 +140,13 @@ Price ComputeCost::unfused(const Attention& attention) const {
   const GemmShape scores = {attention.sequence_q, attention.sequence_kv, attention.head_dim};
   const GemmShape context = {attention.sequence_q, attention.head_dim_v, attention.sequence_kv};
   const double count = static_cast<double>(batch * attention.sequence_q * attention.sequence_kv);
-  double values = attention.backward ? kSoftmaxBackwardValues : kSoftmaxForwardValues;
-  double bytes = 0;
-  int kernels = 1;
-  if (attention.dropout) {
-    values += kDropoutValues;
-    bytes += kMaskBytes;
-    ++kernels;
-  }
-  bytes += values * bytes_of(attention.type);
+  const ScorePasses passes = score_passes(attention);
+  const double bytes = passes.bytes + (passes.reads + passes.writes) * bytes_of(attention.type);
   const MemoryModel& memory = profile_.memory;
   const double rate = memory.efficiency * profile_.device.memory_bandwidth.bytes_per_second;
-  Price total{Time::from_seconds(count * bytes / rate + kernels * memory.per_kernel.seconds()),
-              memory.grade, memory.band};
+  Price total{
+      Time::from_seconds(count * bytes / rate + passes.kernels * memory.per_kernel.seconds()),
+      memory.grade, memory.band};
   const auto multiply = [&](const GemmShape& shape) {
     total = total + cost->second.price(shape, GemmRole::kForward, regime_, batch);
   };
@@ -169,9 +181,8 @@ Price ComputeCost::price(const Kernel& kernel) const {
 int ComputeCost::launches(const Operation& operation) const {
   if (const auto* kernel = std::get_if<Kernel>(&operation)) return headway::launches(*kernel);
   if (const auto* attention = std::get_if<Attention>(&operation)) {
-    const int dropout = attention->dropout ? 1 : 0;
     if (attention->kernel == AttentionKernel::kUnfused) {
-      return (attention->backward ? 5 : 3) + dropout;
+      return (attention->backward ? 4 : 2) + score_passes(*attention).kernels;
     }
     return attention->backward ? 3 : 1;  // FlashAttention: row sums, gradients, dq's conversion
   }

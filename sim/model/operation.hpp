@@ -63,6 +63,7 @@ struct Attention {
   std::int64_t head_dim = 0, head_dim_v = 0;
   bool causal = true;
   bool dropout = false;
+  bool fused = true;  // unfused attention: scale, mask and softmax in one kernel
   AttentionKernel kernel = AttentionKernel::kFlash2;
   DataType type = DataType::kBf16;
   friend bool operator==(const Attention&, const Attention&) = default;

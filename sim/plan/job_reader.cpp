@@ -422,6 +422,10 @@ class JobReader {
                                       : GradientAccumulation::kMainGradient;
       }
     } else {
+      if (software_->widens_bf16_gradients && stored == DataType::kBf16 &&
+          software_->accumulation == GradientAccumulation::kSameType) {
+        software_->accumulation = GradientAccumulation::kMainGradient;
+      }
       const bool follows =
           software_->accumulation == GradientAccumulation::kSameType || stored == DataType::kFp64;
       plan.gradient_type = follows ? stored : software_->main_gradient_type;

@@ -165,6 +165,7 @@ class ResolvedJob {
     leaf("dropout", software.dropout, framework);
     leaf("accumulation", word(software.accumulation), framework);
     leaf("master_parameters", software.master_parameters, framework);
+    leaf("overlap_tp_input_gradient", software.overlap_tp_input_gradient, framework);
     leaf("vocabulary_multiple", software.vocabulary_multiple, framework);
     leaf("pad_vocabulary_at_tp1", software.pad_vocabulary_at_tp1, framework);
     leaf("batched_p2p", software.batched_p2p, framework);

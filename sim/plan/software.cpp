@@ -98,7 +98,9 @@ void read_kernels(SourcedValues& values, Software& software) {
   values.word<DataType>(
       "main_gradient_type", software.main_gradient_type,
       {{"fp32", DataType::kFp32}, {"bf16", DataType::kBf16}, {"fp16", DataType::kFp16}});
+  values.boolean("widens_bf16_gradients", software.widens_bf16_gradients);
   values.boolean("master_parameters", software.master_parameters);
+  values.boolean("overlap_tp_input_gradient", software.overlap_tp_input_gradient);
   values.take("vocabulary_multiple", software.vocabulary_multiple,
               [](ObjectReader& leaf) { return leaf.integer("value", {.min = 1, .max = 65536}); });
   values.boolean("pad_vocabulary_at_tp1", software.pad_vocabulary_at_tp1);

@@ -39,7 +39,10 @@ struct Software {
   double dropout = 0;            // hidden and attention
   GradientAccumulation accumulation = GradientAccumulation::kFused;
   DataType main_gradient_type = DataType::kFp32;
-  bool master_parameters = true;  // fp32 copies kept by the optimizer
+  bool widens_bf16_gradients = false;  // bf16 gradients are accumulated in fp32 where fp16 are not
+  bool master_parameters = true;       // fp32 copies kept by the optimizer
+  // The all-reduce of a column-parallel layer's input gradient runs beside its weight gradient.
+  bool overlap_tp_input_gradient = true;
   bool batched_p2p = true;        // send and receive of a step are posted and awaited together
   bool p2p_synchronises = false;  // the host waits for the device after each p2p
   std::int64_t vocabulary_multiple = 128;  // padded to this times tp; 1: not padded

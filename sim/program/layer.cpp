@@ -215,6 +215,8 @@ Attention Layer::attention(bool backward) const {
   result.head_dim = result.head_dim_v = shape_.head_dim;
   result.dropout = shape_.dropout;
   result.kernel = builder_.job().software.attention;
+  result.fused =
+      result.kernel != AttentionKernel::kUnfused || builder_.job().software.fused_kernels;
   result.type = shape_.storage;
   return result;
 }

@@ -46,6 +46,7 @@ class OperationList {
   // add().
   TemplateOperation& at(int index) { return template_.operations[static_cast<std::size_t>(index)]; }
   TemplateOperation& last() { return template_.operations.back(); }
+  int size() const { return static_cast<int>(template_.operations.size()); }
   bool empty() const { return template_.operations.empty(); }
   Template take() { return std::move(template_); }
 

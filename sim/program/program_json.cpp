@@ -212,6 +212,7 @@ class Writer {
     json_.field("head_dim_v", attention.head_dim_v).field("type", headway::name(attention.type));
     unless("causal", attention.causal, true);
     unless("dropout", attention.dropout, false);
+    unless("fused", attention.fused, true);
     json_.end_object();
   }
   void shape(const Kernel& kernel) {
@@ -627,6 +628,7 @@ class Reader {
     attention.type = type(object, "type");
     attention.causal = object.boolean("causal").value_or(true);
     attention.dropout = object.boolean("dropout").value_or(false);
+    attention.fused = object.boolean("fused").value_or(true);
     return attention;
   }
   Kernel kernel(ObjectReader& object) {

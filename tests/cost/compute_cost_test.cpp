@@ -55,19 +55,26 @@ TEST_F(ComputeCostOnA100, UnfusedAttentionIsItsMultiplicationsAndItsSoftmax) {
   attention.sequence_q = attention.sequence_kv = 2048;
   attention.head_dim = attention.head_dim_v = 128;
   attention.kernel = AttentionKernel::kUnfused;
-  // Softmax: 4 B for each of 12 x 2048 x 2048 scores at 0.8 x 2.039 TB/s and 2 us; dropout 5 B more
-  // and another 2 us.
+  // Masked softmax: 1 + 2 B for each of 12 x 2048 x 2048 scores at 0.8 x 2.039 TB/s and 2 us (what
+  // lies beyond the diagonal is not read); dropout 5 B more and another 2 us.
   const double scores = 12.0 * 2048 * 2048;
   const double without = cost_.price(attention).time.seconds();
   attention.dropout = true;
   const double with = cost_.price(attention).time.seconds();
   EXPECT_NEAR(with - without, scores * 5 / (0.8 * 2.039e12) + 2e-6, 1e-9);
-  EXPECT_GT(without, scores * 4 / (0.8 * 2.039e12) + 2 * 2 * scores * 128 / 312e12);
+  EXPECT_GT(without, scores * 3 / (0.8 * 2.039e12) + 2 * 2 * scores * 128 / 312e12);
   attention.dropout = false;
+  attention.causal = false;
+  const double whole = cost_.price(attention).time.seconds();
+  EXPECT_NEAR(whole - without, scores * 1 / (0.8 * 2.039e12), 1e-9);
+  attention.fused = false;  // a kernel that fills in the mask: 4 B more
+  EXPECT_NEAR(cost_.price(attention).time.seconds() - whole,
+              scores * 4 / (0.8 * 2.039e12) + 2e-6, 1e-9);
+  attention.causal = attention.fused = true;
   const double forward = cost_.price(attention).time.seconds();
   attention.backward = true;
   const double backward = cost_.price(attention).time.seconds();
-  EXPECT_GT(backward, 1.6 * forward);  // four multiplications against two, 6 B against 4
+  EXPECT_GT(backward, 1.6 * forward);  // four multiplications against two, 4 B against 3
   EXPECT_LT(backward, 2.2 * forward);
 }
 

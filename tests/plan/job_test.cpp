@@ -122,8 +122,9 @@ TEST(Job, ResolvesTheTypeOfGradients) {
   EXPECT_EQ(with("megatron-2022", "bf16", ""), std::pair(DataType::kFp32, Accumulation::kFused));
   EXPECT_EQ(with("megatron-2022", "bf16", "bf16"),
             std::pair(DataType::kBf16, Accumulation::kFused));
-  EXPECT_EQ(with("megatron-2021", "fp16", ""),
+  EXPECT_EQ(with("megatron-2021", "bf16", ""),
             std::pair(DataType::kFp32, Accumulation::kMainGradient));
+  EXPECT_EQ(with("megatron-2021", "fp16", ""), std::pair(DataType::kFp16, Accumulation::kSameType));
   EXPECT_EQ(with("megatron-2021", "fp16", "fp16"),
             std::pair(DataType::kFp16, Accumulation::kSameType));
   EXPECT_EQ(with("megatron-2023", "fp16", ""), std::pair(DataType::kFp16, Accumulation::kSameType));

@@ -36,10 +36,12 @@ TEST(Software, GivesPlansThatAJobCanHave) {
   }
 }
 
-// The largest difference between Megatron's versions is how gradients are accumulated: 10, 2, 6 and
+// The largest difference between Megatron's versions is how gradients are accumulated: 6, 2, 6 and
 // 10 bytes per parameter and micro-batch.
 TEST(Software, TellsTheMegatronErasApart) {
-  EXPECT_EQ(framework_preset("megatron-2021")->accumulation, GradientAccumulation::kMainGradient);
+  EXPECT_EQ(framework_preset("megatron-2021")->accumulation, GradientAccumulation::kSameType);
+  EXPECT_FALSE(framework_preset("megatron-2021")->overlap_tp_input_gradient);
+  EXPECT_TRUE(framework_preset("megatron-2022")->overlap_tp_input_gradient);
   EXPECT_EQ(framework_preset("megatron-2022")->accumulation, GradientAccumulation::kFused);
   EXPECT_EQ(framework_preset("megatron-2023")->accumulation, GradientAccumulation::kSameType);
   EXPECT_EQ(framework_preset("megatron-2024")->accumulation, GradientAccumulation::kMainGradient);
@@ -55,7 +57,7 @@ TEST(Software, KeepsTheSourceOfEachValueOnceThroughExtensions) {
   for (const std::string& note : preset.notes)
     accumulation += note.starts_with("accumulation ") ? 1 : 0;
   EXPECT_EQ(accumulation, 1);
-  EXPECT_THAT(preset.notes, Contains(StartsWith("accumulation \"main-gradient\": ")));
+  EXPECT_THAT(preset.notes, Contains(StartsWith("accumulation \"same-type\": ")));
   EXPECT_THAT(preset.notes, Contains(StartsWith("vocabulary_multiple 128: ")));
 }
 

@@ -89,11 +89,19 @@ std::vector<int> backward(ProgramBuilder& builder, OperationList& list,
   if (!shape.sequence_parallel) {
     list.add(linear.name + "_dgrad", dgrad, {{linear.output_gradient}, {weight.family}},
              {{linear.input_gradient}});
+    const int input_gradient = list.size() - 1;
     all_reduce(builder, list, linear.name + "_dgrad_all_reduce", {{linear.input_gradient}},
                shape.tokens * width(builder), shape.storage);
+    const int reduced = list.size() - 1;
+    const bool beside =
+        reduced != input_gradient && builder.job().software.overlap_tp_input_gradient;
+    if (beside) {
+      list.at(reduced).stream = builder.stream("tp");
+      list.at(reduced).after = {input_gradient};
+    }
     weight_gradient(builder, list, linear.name, linear.weight, linear.compute,
                     {linear.output_gradient}, {linear.input});
-    return {};
+    return beside ? std::vector<int>{reduced} : std::vector<int>{};
   }
   // The gather starts when the compute stream has come here, and runs beside the input gradient;
   // the reduce-scatter of that runs beside the weight gradient.
