@@ -73,26 +73,12 @@ void write_speed(JsonWriter& json, const StepReport& report) {
   json.field("samples_per_s", report.samples_per_s);
   json.field("model_flops_per_s_per_gpu", report.model_flops_per_s_per_gpu);
   json.field("mfu", report.mfu).field("hfu", report.hfu);
-  json.field("gpus", report.gpus).field("dp", report.dp);
 }
 
-}  // namespace
-
-std::string result_json(const Job& job, const StepReport& report,
-                        const std::optional<WallClock>& wall_clock) {
-  JsonWriter json;
-  json.begin_object();
-  write_speed(json, report);
-  json.field("fits", report.memory.fits);
-  if (!report.memory.fits) json.field("why", report.memory.why);
-  if (!report.deadlock.empty()) {
-    json.key("deadlock").begin_array();
-    for (const std::string& wait : report.deadlock) json.value(wait);
-    json.end_array();
-  }
+// What only a step that ends has.
+void write_step(JsonWriter& json, const StepReport& report) {
   write_breakdown(json, report.breakdown);
   json.field("bubble_fraction", report.bubble_fraction);
-  write_memory(json, report.memory);
   write_communication(json, report.communication);
   json.key("critical_path").begin_array();
   for (const CausePart& part : report.critical_path) {
@@ -105,6 +91,27 @@ std::string result_json(const Job& job, const StepReport& report,
   json.value(report.interval_high.seconds()).end_array();
   if (report.energy_j) json.field("energy_j", *report.energy_j);
   if (report.cost_usd) json.field("cost_usd", *report.cost_usd);
+}
+
+void write_deadlock(JsonWriter& json, const StepReport& report) {
+  json.key("deadlock").begin_array();
+  for (const std::string& wait : report.deadlock) json.value(wait);
+  json.end_array();
+}
+
+}  // namespace
+
+std::string result_json(const Job& job, const StepReport& report,
+                        const std::optional<WallClock>& wall_clock,
+                        const std::vector<AddedField>& added) {
+  const bool ends = report.deadlock.empty();
+  JsonWriter json;
+  json.begin_object();
+  if (ends) write_speed(json, report);
+  json.field("gpus", report.gpus).field("dp", report.dp).field("fits", report.memory.fits);
+  if (!report.memory.fits) json.field("why", report.memory.why);
+  ends ? write_step(json, report) : write_deadlock(json, report);
+  write_memory(json, report.memory);
   json.field("events", report.events);
   if (wall_clock) {
     json.field("wall_s", wall_clock->library_s).field("process_s", wall_clock->process_s);
@@ -112,6 +119,7 @@ std::string result_json(const Job& job, const StepReport& report,
       json.field("events_per_s", static_cast<double>(report.events) / wall_clock->library_s);
     }
   }
+  for (const AddedField& field : added) json.key(field.key).raw(field.json);
   json.key("job").raw(indented(resolved_job_json(job, 2)));
   json.field("version", HEADWAY_VERSION);
   json.end_object();

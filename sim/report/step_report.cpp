@@ -151,6 +151,8 @@ std::vector<CommunicationLine> communication_of(const SimulatedStep& step, std::
       entry.line.exposed +=
           Time::from_seconds(waited.seconds() * entry.beside.seconds() / all.seconds());
     }
+    // Waiting beyond the time of the thing itself is for something else that it waited for.
+    entry.line.exposed = std::min(entry.line.exposed, entry.line.time);
     result.push_back(entry.line);
   }
   return result;

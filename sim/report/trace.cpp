@@ -86,7 +86,7 @@ class Trace {
                                                 [static_cast<std::size_t>(span.task)];
       operation = &step_.program.templates[static_cast<std::size_t>(origin.template_index)]
                        .operations[static_cast<std::size_t>(origin.operation)];
-      layer = pass.steps[static_cast<std::size_t>(origin.step)].layer;
+      if (pass.stage >= 0) layer = pass.steps[static_cast<std::size_t>(origin.step)].layer;
     }
     note_message(span, instance);
     json_.begin_object().field("ph", "X").field("pid", span.device).field("tid", span.stream);
