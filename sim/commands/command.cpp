@@ -28,7 +28,11 @@ void print_help(std::ostream& out) {
 
 int run(const Command& command, const CommandLine& line) {
   try {
-    return command.run({{line.arguments.begin() + 1, line.arguments.end()}, line.out, line.err});
+    const int exit_code =
+        command.run({{line.arguments.begin() + 1, line.arguments.end()}, line.out, line.err});
+    line.out.flush();
+    if (!line.out) throw MachineFailure("standard output: writing failed");
+    return exit_code;
   } catch (const InvalidInput& error) {
     for (const Problem& problem : error.problems())
       line.err << "headway: " << problem.text() << '\n';
@@ -135,8 +139,6 @@ ParseResult parse(CLI::App& app, const CommandLine& line) {
 void write_answer(const std::string& path, const std::string& text, const CommandLine& line) {
   if (path == "-") {
     line.out << text;
-    line.out.flush();
-    if (!line.out) throw MachineFailure("standard output: writing failed");
   } else {
     write_file(path, text);
   }

@@ -20,6 +20,8 @@ inline constexpr int kBadInput = 2;
 inline constexpr int kDoesNotFit = 3;
 inline constexpr int kCheckFailed = 4;
 
+struct StepReport;
+
 struct CommandLine {
   std::vector<std::string> arguments;  // after the command's name
   std::ostream& out;
@@ -54,6 +56,9 @@ struct ParseResult {
   int exit_code = kAnswered;
 };
 ParseResult parse(CLI::App& app, const CommandLine& line);
+
+// What `simulate` exits with: a deadlock is a failed check, whatever fits.
+int exit_code_of(const StepReport& report, bool require_fit);
 
 // Writes an answer where the user wants it: "-" is standard output, anything else a file.
 void write_answer(const std::string& path, const std::string& text, const CommandLine& line);

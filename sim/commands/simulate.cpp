@@ -182,8 +182,12 @@ int simulate_command(const CommandLine& line) {
                << wall_clock->process_s * 1e3 << " ms), " << report.events << " events\n";
     }
   }
+  return exit_code_of(report, arguments.require_fit);
+}
+
+int exit_code_of(const StepReport& report, bool require_fit) {
   if (!report.deadlock.empty()) return kCheckFailed;
-  return arguments.require_fit && !report.memory.fits ? kDoesNotFit : kAnswered;
+  return require_fit && !report.memory.fits ? kDoesNotFit : kAnswered;
 }
 
 }  // namespace headway
