@@ -4,6 +4,8 @@
 #include <cmath>
 #include <sstream>
 
+#include "kernels/execute/plan_order.hpp"
+
 namespace headway {
 namespace {
 
@@ -139,6 +141,19 @@ CheckReport check_against(const ExecutionResult& executed, const ExecutionResult
   const Worst worst = comparison.compare(executed.parameters, reference.parameters, "parameter");
   report.parameter_error = worst.error;
   report.parameter_tensor = worst.tensor;
+  report.passed = report.problems.empty();
+  return report;
+}
+
+CheckReport check_execution(const Program& program, const ExecutionResult& executed,
+                            const ExecutionResult& reference) {
+  CheckReport report = check_against(executed, reference, parameter_type(program));
+  const ExecutionPlan plan(program);
+  std::vector<std::string> faults = order_violations(plan, executed.times);
+  for (std::string& line : PlanOrder(plan).unordered()) faults.push_back(std::move(line));
+  report.order_demands = order_demands(plan);
+  report.order_violations = static_cast<std::int64_t>(faults.size());
+  report.problems.insert(report.problems.end(), faults.begin(), faults.end());
   report.passed = report.problems.empty();
   return report;
 }

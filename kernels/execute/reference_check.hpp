@@ -20,6 +20,10 @@ struct CheckReport {
   std::string gradient_tensor;  // and which it is, with its step: "layers.0.mlp.up_weight"
   double parameter_error = 0;   // likewise of the parameters after the last step
   std::string parameter_tensor;
+  // Orders the Program demands, those that the measured times break, and pairs of operations on the
+  // same memory that nothing orders.
+  std::int64_t order_demands = 0;
+  std::int64_t order_violations = 0;
   std::vector<std::string> problems;  // what did not hold, in words
 };
 
@@ -29,7 +33,11 @@ double check_limit(DataType type);
 // The type of a Program's parameters.
 DataType parameter_type(const Program& program);
 
-// REQUIRES: both finished, with equally many steps.
+// Both numbers and order. REQUIRES: both finished, with equally many steps.
+CheckReport check_execution(const Program& program, const ExecutionResult& executed,
+                            const ExecutionResult& reference);
+
+// The numbers alone.
 CheckReport check_against(const ExecutionResult& executed, const ExecutionResult& reference,
                           DataType type);
 

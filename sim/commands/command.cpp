@@ -55,6 +55,8 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"simulate", "plays one training step out and says how long it takes and why",
        simulate_command},
+      {"execute", "runs one training step for real (small models) and checks its numbers",
+       execute_command},
       {"validate", "simulates measured runs and prints how far off it is", validate_command},
       {"topology", "prints a cluster's graph: summary, routes, Graphviz", topology_command},
       {"import", "turns another tool's file into ours", import_command},
