@@ -10,6 +10,12 @@ std::string_view name(DataParallelKind kind) {
       return "zero1";
     case DataParallelKind::kDistributedOptimizer:
       return "distributed_optimizer";
+    case DataParallelKind::kZero2:
+      return "zero2";
+    case DataParallelKind::kZero3:
+      return "zero3";
+    case DataParallelKind::kFsdp:
+      return "fsdp";
   }
   return "";
 }

@@ -13,7 +13,9 @@
 
 namespace headway {
 
-enum class DataParallelKind : std::uint8_t { kDdp, kZero1, kDistributedOptimizer };
+enum class DataParallelKind : std::uint8_t {
+  kDdp, kZero1, kDistributedOptimizer, kZero2, kZero3, kFsdp
+};
 enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
 std::string_view name(DataParallelKind kind);   // "distributed_optimizer"
 std::string_view name(Recompute recompute);     // "selective"
@@ -34,6 +36,10 @@ struct ParallelPlan {
   std::optional<std::int64_t> bucket_elements;  // of gradients; nothing: one bucket per model chunk
   bool overlap_grad_reduce = false;
   bool overlap_param_gather = false;
+  bool reshard_after_forward = true;  // fsdp: units are gathered again for the backward pass
+  // How far parameters are gathered ahead of their use; fsdp: in units (1: PyTorch's limit of two
+  // gathers in flight), zero3: in elements (stage3_prefetch_bucket_size).
+  std::int64_t prefetch = 0;
   DataType gradient_type = DataType::kFp32;
   Recompute recompute = Recompute::kNone;
   std::int64_t recompute_layers = 0;  // full: of each virtual stage, its first so many; 0: all

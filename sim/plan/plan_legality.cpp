@@ -28,6 +28,7 @@ class Legality {
     check_batch();
     check_experts();
     check_pipeline();
+    check_data_parallelism();
     note_what_has_no_effect();
   }
 
@@ -160,6 +161,19 @@ class Legality {
     resolve_layers(static_cast<std::int64_t>(plan_.pp) * plan_.vpp / schedule->copies);
   }
 
+  void check_data_parallelism() {
+    const std::string& kind = reading_.dp_kind;
+    // DeepSpeed's pipeline engine asserts this (deepspeed/runtime/pipe/engine.py).
+    if ((kind == "zero2" || kind == "zero3") && reading_.pp.value_or(1) > 1) {
+      problem("dp_kind", kind + " does not go with pp " + text(*reading_.pp) +
+                             ": gradients that are partitioned in every micro-batch cannot be "
+                             "accumulated over a pipeline; expected zero1, or pp 1");
+    }
+    if (kind == "zero1" && reading_.shard && dp_ && *reading_.shard != *dp_) {
+      not_yet(reading_.not_built, section_, "shard", "zero1 over a part of the ranks");
+    }
+  }
+
   // One pipeline rank runs forward and backward in turn, whatever schedule is named.
   void collapse_pipeline() {
     plan_.schedule = "1f1b";
@@ -263,8 +277,27 @@ class Legality {
       note("shard", "dp_kind " + kind + " shards nothing");
       plan_.overlap_param_gather = false;
     }
-    if (kind == "ddp" || kind == "horovod" || kind == "zero1" || kind == "distributed_optimizer") {
-      note("reshard_after_forward", "dp_kind " + kind + " keeps the parameters whole");
+    if (kind == "zero2" || kind == "zero3" || kind == "fsdp") {
+      note("overlap_param_gather",
+           "dp_kind " + kind +
+               (kind == "zero2" ? " gathers after the update"
+                                : " gathers before each use, as far ahead as prefetch says"));
+      plan_.overlap_param_gather = false;
+    }
+    if (kind == "fsdp") {
+      note("overlap_grad_reduce", "dp_kind fsdp reduces beside the backward pass");
+      plan_.overlap_grad_reduce = true;
+    }
+    if (kind != "fsdp" && kind != "hsdp")
+      note("reshard_after_forward", "it is a choice of fsdp and hsdp alone");
+    if (kind == "zero3" || kind == "fsdp") {
+      for (const char* key : {"bucket", "bucket_elements"})
+        note(key, "dp_kind " + kind + " reduces the gradients of a unit together");
+      plan_.bucket_elements = std::nullopt;
+      reading_.bucket = std::nullopt;
+    }
+    if (kind == "ddp" || kind == "horovod" || kind == "zero1" || kind == "zero2" ||
+        kind == "distributed_optimizer") {
       note("prefetch", "dp_kind " + kind + " keeps the parameters whole");
     }
     if (!section_.given("offload")) note("offload_layers", "nothing is offloaded");

@@ -122,10 +122,16 @@ class PlanReader {
       plan.dp_kind = DataParallelKind::kZero1;
     else if (kind == "distributed_optimizer")
       plan.dp_kind = DataParallelKind::kDistributedOptimizer;
+    else if (kind == "zero2")
+      plan.dp_kind = DataParallelKind::kZero2;
+    else if (kind == "zero3")
+      plan.dp_kind = DataParallelKind::kZero3;
+    else if (kind == "fsdp")
+      plan.dp_kind = DataParallelKind::kFsdp;
     else if (kind)
       refuse("dp_kind", *kind);
 
-    section_.optional_integer("shard", {.min = 1, .max = kLargestDegree});
+    reading_.shard = section_.optional_integer("shard", {.min = 1, .max = kLargestDegree});
     plan.bucket_elements =
         section_.optional_integer("bucket_elements", {.min = 1, .max = std::int64_t{1} << 40});
     reading_.bucket = section_.optional_bytes("bucket");
@@ -137,8 +143,13 @@ class PlanReader {
     section_.optional_time("cycle_time");
     plan.overlap_grad_reduce = section_.boolean("overlap_grad_reduce", false).value_or(false);
     plan.overlap_param_gather = section_.boolean("overlap_param_gather", false).value_or(false);
-    section_.boolean("reshard_after_forward", true);
-    section_.optional_any("prefetch");
+    plan.reshard_after_forward = section_.boolean("reshard_after_forward", true).value_or(true);
+    // PyTorch keeps at most two gathers in flight (_FreeEventQueue): the unit in use and the next
+    // one. DeepSpeed's stage3_prefetch_bucket_size is 5e8 in its documentation.
+    constexpr std::int64_t kUnitsAhead = 1, kElementsAhead = 500000000;
+    const std::int64_t ahead = kind == "zero3" ? kElementsAhead : kUnitsAhead;
+    plan.prefetch = section_.integer("prefetch", {.min = 0, .max = std::int64_t{1} << 40}, ahead)
+                        .value_or(ahead);
   }
 
   void read_state() {

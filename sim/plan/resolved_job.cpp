@@ -203,6 +203,10 @@ class ResolvedJob {
     if (plan.bucket_elements) leaf("bucket_elements", *plan.bucket_elements);
     leaf("overlap_grad_reduce", plan.overlap_grad_reduce);
     leaf("overlap_param_gather", plan.overlap_param_gather);
+    if (plan.dp_kind == DataParallelKind::kFsdp)
+      leaf("reshard_after_forward", plan.reshard_after_forward);
+    if (plan.dp_kind == DataParallelKind::kFsdp || plan.dp_kind == DataParallelKind::kZero3)
+      leaf("prefetch", plan.prefetch);
     leaf("grad_dtype", name(plan.gradient_type));
     leaf("recompute", name(plan.recompute));
     if (plan.recompute == Recompute::kFull) leaf("recompute_layers", plan.recompute_layers);

@@ -34,6 +34,9 @@ struct Bucket {
   bool sharded = false;  // over tp
   bool partial = false;  // to be summed over tp
   bool tied = false;     // the word table, held by first and last stage
+  // Where the bucket is a unit of sharded parameters (data/fsdp): its layer, and which form it has.
+  int layer = 0;
+  int form = -1;
 };
 
 // The tensors whose gradients the steps write, in the order of their last writes.

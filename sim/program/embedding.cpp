@@ -105,7 +105,9 @@ void Embedding::make_backward() {
   list.add("embedding.word_zero", kernel(KernelKind::kZero, word.rows), {}, {{word.scratch}});
   list.add("embedding.word_backward", kernel(KernelKind::kEmbeddingBackward, shape_.tokens),
            {{tokens_}, gradient, {word.scratch}}, {{word.scratch}});
-  megatron_1d::accumulate(builder_, list, "embedding.word_accumulate", word);
+  // A head on the same table has begun its gradient.
+  const bool shared = builder_.job().model.tie_word_embeddings && shape_.pp == 1;
+  megatron_1d::accumulate(builder_, list, "embedding.word_accumulate", word, shared);
   backward_ = builder_.add_template(list);
 }
 

@@ -7,14 +7,15 @@ namespace headway {
 
 OptimizerStep::OptimizerStep(ProgramBuilder& builder, int rank,
                              const std::vector<std::vector<FiredTensor>>& chunks, ParameterId tied,
-                             bool owns_tied, int norm, int loss)
+                             bool owns_tied, int norm, int loss, ShardedUnits* units)
     : builder_(builder),
       shape_(builder.shape()),
       rank_name_("rank" + std::to_string(rank)),
       tied_(tied),
       owns_tied_(owns_tied),
       norm_(norm),
-      loss_(loss) {
+      loss_(loss),
+      units_(units) {
   shared_ = shape_.dp > 1 && builder_.job().plan.dp_kind != DataParallelKind::kDdp;
   make_buckets(rank, chunks);
   make_groups(rank);
@@ -23,9 +24,12 @@ OptimizerStep::OptimizerStep(ProgramBuilder& builder, int rank,
 }
 
 void OptimizerStep::make_buckets(int rank, const std::vector<std::vector<FiredTensor>>& chunks) {
+  if (units_ != nullptr) units_->begin_rank();
   const auto cut = [&](ChunkPlace place, const std::vector<FiredTensor>& tensors) {
+    if (units_ != nullptr) return units_->buckets(place, tensors, tied_);
     switch (builder_.job().plan.dp_kind) {
       case DataParallelKind::kZero1:
+      case DataParallelKind::kZero2:
         return zero1::buckets(builder_, place, tensors, tied_);
       case DataParallelKind::kDistributedOptimizer:
         return distributed_optimizer::buckets(builder_, place, tensors, tied_);
@@ -42,13 +46,35 @@ void OptimizerStep::make_buckets(int rank, const std::vector<std::vector<FiredTe
       if (gathers_first()) {
         gathered_.back().push_back({builder_.port({"gathered." + bucket.name, false, false})});
       }
-      if (shared_) shards_.push_back(distributed_optimizer::make_shard(builder_, bucket));
+      if (units_ != nullptr) {
+        shards_.push_back(units_->shard(bucket));
+      } else if (shared_) {
+        shards_.push_back(distributed_optimizer::make_shard(builder_, bucket));
+      }
       buckets_.push_back(std::move(bucket));
     }
   }
 }
 
+// All units are updated by one kernel over many tensors, as PyTorch's optimizers run.
+void OptimizerStep::make_unit_group(int rank) {
+  Group group;
+  group.name = "rank" + std::to_string(rank);
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const BucketShard& shard = shards_[b];
+    const int layer = buckets_[b].layer;
+    group.elements += shard.elements;
+    if (shard.parameter_lives) persistent_.push_back({shard.parameter, layer});
+    if (shard.master >= 0) persistent_.push_back({shard.master, layer});
+    group.masters.push_back({shard.master >= 0 ? shard.master : shard.parameter, layer});
+  }
+  if (buckets_.empty()) return;
+  make_state(group, -1);
+  groups_.push_back(std::move(group));
+}
+
 void OptimizerStep::make_groups(int rank) {
+  if (units_ != nullptr) return make_unit_group(rank);
   if (shared_) {
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       Group group;
@@ -87,9 +113,9 @@ void OptimizerStep::make_state(Group& group, int row_group) {
     persistent_.push_back({index});
     return index;
   };
-  if (keeps_master()) {
-    group.master =
-        make("master.", shape_.masters ? DataType::kFp32 : shape_.storage, InitialValue::kMirror);
+  if (keeps_master() && units_ == nullptr) {
+    group.masters = {{make("master.", shape_.masters ? DataType::kFp32 : shape_.storage,
+                           InitialValue::kMirror)}};
   }
   if (builder_.job().plan.optimizer == "adamw") {
     group.first_moment = make("first_moment.", shape_.moment, InitialValue::kZero);
@@ -98,7 +124,7 @@ void OptimizerStep::make_state(Group& group, int row_group) {
 }
 
 bool OptimizerStep::gathers_first() const {
-  return shared_ && builder_.job().plan.overlap_param_gather;
+  return shared_ && units_ == nullptr && builder_.job().plan.overlap_param_gather;
 }
 
 // Where the gather waits for the next step, the updated share must live until then.
@@ -116,7 +142,12 @@ Kernel OptimizerStep::kernel(KernelKind kind, std::int64_t elements, DataType ty
 }
 
 std::vector<BufferRef> OptimizerStep::gradients(const Group& group) const {
-  if (shared_) return {{shards_[group.bucket].gradient}};
+  if (units_ != nullptr) {
+    std::vector<BufferRef> own;
+    for (std::size_t b = 0; b < buckets_.size(); ++b) own.push_back(shard_gradient(b));
+    return own;
+  }
+  if (shared_) return {shard_gradient(group.bucket)};
   return gradients_of(builder_, group.tensors);
 }
 
@@ -129,6 +160,7 @@ int OptimizerStep::begin() {
   std::vector<BufferRef> cleared;
   std::int64_t elements = 0;
   for (const Bucket& bucket : buckets_) {
+    if (shape_.fresh_gradients) break;
     const std::vector<BufferRef> gradients = gradients_of(builder_, bucket.tensors);
     cleared.insert(cleared.end(), gradients.begin(), gradients.end());
     elements += bucket.elements;
@@ -162,20 +194,35 @@ int OptimizerStep::gather_first() {
 // -- Reductions
 // -------------------------------------------------------------------------------------
 
-int OptimizerStep::reduce(std::size_t bucket, PortRef complete) {
-  return reduce(bucket, {complete}, {});
+Step OptimizerStep::reduce(std::size_t bucket, PortRef complete, bool adds) {
+  return reduce(bucket, {complete}, {}, adds);
 }
-int OptimizerStep::reduce(std::size_t bucket) { return reduce(bucket, {}, {0}); }
+Step OptimizerStep::reduce(std::size_t bucket) { return reduce(bucket, {}, {0}, false); }
 
-int OptimizerStep::reduce(std::size_t bucket, const std::vector<PortRef>& awaits,
-                          const std::vector<int>& joins) {
-  OperationList list("reduce." + buckets_[bucket].name);
-  const int index =
-      shared_ ? distributed_optimizer::reduce(builder_, list, buckets_[bucket], shards_[bucket])
-              : ddp::reduce(builder_, list, buckets_[bucket]);
+Step OptimizerStep::reduce(std::size_t bucket, const std::vector<PortRef>& awaits,
+                           const std::vector<int>& joins, bool adds) {
+  if (units_ != nullptr) return units_->reduce(buckets_[bucket], awaits, joins, adds);
+  OperationList list((adds ? "reduce_and_add." : "reduce.") + buckets_[bucket].name);
+  int index = 0;
+  if (shape_.fresh_gradients) {
+    reduced_.resize(buckets_.size(), -1);
+    int& reduced = reduced_[bucket];
+    if (adds && reduced < 0) {
+      reduced = zero2::make_reduced(builder_, buckets_[bucket], shards_[bucket]);
+    }
+    index = zero2::reduce(builder_, list, buckets_[bucket], shards_[bucket], reduced, adds);
+  } else if (shared_) {
+    index = distributed_optimizer::reduce(builder_, list, buckets_[bucket], shards_[bucket]);
+  } else {
+    index = ddp::reduce(builder_, list, buckets_[bucket]);
+  }
   list.at(index).awaits = awaits;
   list.at(index).joins = joins;
-  return builder_.add_template(list);
+  return {builder_.add_template(list), 0};
+}
+
+DataType OptimizerStep::gradient_type() const {
+  return units_ != nullptr ? units_->gradient_type() : shape_.gradient;
 }
 
 int OptimizerStep::finish() {
@@ -196,7 +243,7 @@ void OptimizerStep::sum_partial(OperationList& list) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     if (shared_) {
       if (!buckets_[b].partial) continue;
-      buffers.push_back({shards_[b].gradient});
+      buffers.push_back(shard_gradient(b));
       elements += shards_[b].elements;
       continue;
     }
@@ -210,7 +257,7 @@ void OptimizerStep::sum_partial(OperationList& list) {
   if (buffers.empty()) return;
   Collective collective;
   collective.elements = elements;
-  collective.type = shape_.gradient;
+  collective.type = gradient_type();
   list.add("sequence_parallel.all_reduce", collective, buffers, buffers, Cause::kTensorParallel);
   list.last().group = builder_.tensor_group();
 }
@@ -225,14 +272,14 @@ void OptimizerStep::sum_tied(OperationList& list) {
       if (tensor.parameter != tied_) continue;
       held = true;
       if (!shared_) continue;
-      gradient = {shards_[b].gradient};
+      gradient = shard_gradient(b);
       elements = shards_[b].elements;
     }
   }
   if (!held) return;
   Collective collective;
   collective.elements = elements;
-  collective.type = shape_.gradient;
+  collective.type = gradient_type();
   list.add("embedding.all_reduce", collective, {gradient}, {gradient}, Cause::kPipelineParallel);
   list.last().group = builder_.add_group(GroupFamily{"embedding", {"pp"}, {0, shape_.pp - 1}});
 }
@@ -261,7 +308,7 @@ int OptimizerStep::update() {
   if (!gathers_first()) {
     for (const Group& group : groups_) {
       if (keeps_master()) cast(list, group);
-      if (shared_) gather(list, group);
+      if (shared_ && units_ == nullptr) gather(list, group);
     }
   }
   if (list.empty()) return -1;
@@ -283,7 +330,7 @@ std::vector<OptimizerStep::NormPart> OptimizerStep::norm_parts() const {
     const Bucket& bucket = buckets_[b];
     if (shared_) {
       if (bucket.tied && !owns_tied_) continue;
-      add(bucket.sharded, {shards_[b].gradient}, shards_[b].elements);
+      add(bucket.sharded, shard_gradient(b), shards_[b].elements);
       continue;
     }
     for (const Tensor& tensor : bucket.tensors) {
@@ -302,7 +349,7 @@ void OptimizerStep::norm(OperationList& list) {
   const auto square = [&](const char* name, const NormPart& part) {
     std::vector<BufferRef> reads = part.gradients;
     reads.push_back({norm_});
-    list.add(name, kernel(KernelKind::kSquaredNorm, part.elements, shape_.gradient, wide),
+    list.add(name, kernel(KernelKind::kSquaredNorm, part.elements, gradient_type(), wide),
              std::move(reads), {{norm_}}, Cause::kOptimizer);
   };
   if (!parts[0].gradients.empty()) {
@@ -333,14 +380,14 @@ void OptimizerStep::norm(OperationList& list) {
   if (all.gradients.empty()) return;
   std::vector<BufferRef> reads = {{norm_}};
   reads.insert(reads.end(), all.gradients.begin(), all.gradients.end());
-  list.add("clip", kernel(KernelKind::kClip, all.elements, shape_.gradient, shape_.gradient),
+  list.add("clip", kernel(KernelKind::kClip, all.elements, gradient_type(), gradient_type()),
            std::move(reads), std::move(all.gradients), Cause::kOptimizer);
 }
 
 void OptimizerStep::update(OperationList& list, const Group& group) {
-  std::vector<BufferRef> masters = {{group.master}};
+  std::vector<BufferRef> masters = group.masters;
   DataType type = shape_.masters ? DataType::kFp32 : shape_.storage;
-  if (!keeps_master()) {
+  if (!keeps_master() && units_ == nullptr) {
     const std::vector<BufferRef> parameters = parameters_of(builder_, group.tensors);
     masters = shared_ ? std::vector<BufferRef>{{shards_[group.bucket].parameter}} : parameters;
     if (shared_) {
@@ -364,12 +411,24 @@ void OptimizerStep::update(OperationList& list, const Group& group) {
 }
 
 void OptimizerStep::cast(OperationList& list, const Group& group) {
+  if (units_ != nullptr) {
+    // Where the gathers do not convert the masters themselves.
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      if (!shards_[b].parameter_lives || shards_[b].master < 0) continue;
+      list.add(
+          "cast." + buckets_[b].name,
+          kernel(KernelKind::kCastParameters, shards_[b].elements, DataType::kFp32, shape_.storage),
+          {{shards_[b].master, buckets_[b].layer}}, {{shards_[b].parameter, buckets_[b].layer}},
+          Cause::kOptimizer);
+    }
+    return;
+  }
   std::vector<BufferRef> target = parameters_of(builder_, group.tensors);
   if (shared_) target = {{shards_[group.bucket].parameter}};
   list.add("cast." + group.name,
            kernel(KernelKind::kCastParameters, group.elements,
                   shape_.masters ? DataType::kFp32 : shape_.storage, shape_.storage),
-           {{group.master}}, std::move(target), Cause::kOptimizer);
+           group.masters, std::move(target), Cause::kOptimizer);
 }
 
 // After the operation that was added last, which has written the share.

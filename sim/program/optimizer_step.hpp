@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/program/bucket.hpp"
+#include "sim/program/data/fsdp.hpp"
 #include "sim/program/data/rule.hpp"
 #include "sim/program/program_builder.hpp"
 
@@ -18,18 +19,20 @@ class OptimizerStep {
   // `chunks`: for each virtual stage of the rank, its tensors in firing order. `tied`: the word
   // table where two stages hold it; its gradient counts in the norm only where `owns_tied`. `norm`:
   // the squared norm of the whole gradient. `loss`: the sum of the losses on the last stage, else -1.
+  // `units`: where the parameters are sharded, else null; it outlives the step.
   OptimizerStep(ProgramBuilder& builder, int rank,
                 const std::vector<std::vector<FiredTensor>>& chunks, ParameterId tied,
-                bool owns_tied, int norm, int loss);
+                bool owns_tied, int norm, int loss, ShardedUnits* units = nullptr);
 
-  // The buckets of a chunk, and the template that reduces one of them: once it is complete (the
-  // port is released), or after all that the compute stream has been given.
+  // The buckets of a chunk, and the step that reduces one of them: once it is complete (the port is
+  // released), or after all that the compute stream has been given. With `adds` it is added to what
+  // earlier micro-batches have brought.
   const std::vector<std::size_t>& buckets_of(int chunk) const {
     return chunk_buckets_[static_cast<std::size_t>(chunk)];
   }
   const Bucket& bucket(std::size_t index) const { return buckets_[index]; }
-  int reduce(std::size_t bucket, PortRef complete);
-  int reduce(std::size_t bucket);
+  Step reduce(std::size_t bucket, PortRef complete, bool adds = false);
+  Step reduce(std::size_t bucket);
   bool reduces() const { return builder_.shape().dp > 1; }
 
   // Templates; -1 where there is nothing to do.
@@ -52,7 +55,8 @@ class OptimizerStep {
     std::vector<Tensor> tensors;
     std::size_t bucket = 0;  // where shared out
     std::int64_t elements = 0;
-    int master = -1, first_moment = -1, second_moment = -1;
+    std::vector<BufferRef> masters;
+    int first_moment = -1, second_moment = -1;
   };
   // Gradients whose squares count alike.
   struct NormPart {
@@ -65,7 +69,13 @@ class OptimizerStep {
   void make_state(Group& group, int row_group);
   bool gathers_first() const;
   bool keeps_master() const;
-  int reduce(std::size_t bucket, const std::vector<PortRef>& awaits, const std::vector<int>& joins);
+  Step reduce(std::size_t bucket, const std::vector<PortRef>& awaits, const std::vector<int>& joins,
+              bool adds);
+  void make_unit_group(int rank);
+  BufferRef shard_gradient(std::size_t bucket) const {
+    return {shards_[bucket].gradient, buckets_[bucket].layer};
+  }
+  DataType gradient_type() const;
   void sum_partial(OperationList& list);
   void sum_tied(OperationList& list);
   void norm(OperationList& list);
@@ -84,8 +94,10 @@ class OptimizerStep {
   bool owns_tied_ = true;
   int norm_ = -1, loss_ = -1;
   bool shared_ = false;  // the optimizer works on shares over dp
+  ShardedUnits* units_ = nullptr;
   std::vector<Bucket> buckets_;
   std::vector<BucketShard> shards_;
+  std::vector<int> reduced_;  // stage 2: of each bucket, a micro-batch's share; -1: none yet
   std::vector<std::vector<std::size_t>> chunk_buckets_;
   std::vector<Group> groups_;
   std::vector<std::vector<PortRef>> gathered_;

@@ -81,7 +81,8 @@ struct BufferFamily {
   // Parameters and their gradients: the global tensors, concatenated along the rows in this order.
   std::vector<TensorPart> parts;
   // Optimizer state of a flat group of tensors: their concatenation, padded with zeros to a multiple of
-  // the size of `row_group` and sharded over it (-1: whole). Layers are absolute here.
+  // the size of `row_group` and sharded over it (-1: whole). Layers are absolute here, or, in a
+  // family that is per layer, relative to the buffer's own.
   std::vector<BufferRef> mirrors;
   // Activations whose rows (tokens) or columns are one rank's equal share over a group (-1: whole);
   // what dropout needs to know the global index of an element.

@@ -40,6 +40,12 @@ StepShape::StepShape(const Job& job) {
   moment = narrow && !masters ? storage : statistics;
   logits_are_narrow = narrow;
 
+  sharded_parameters = dp > 1 && (plan.dp_kind == DataParallelKind::kZero3 ||
+                                  plan.dp_kind == DataParallelKind::kFsdp);
+  // Over a pipeline the frameworks reduce once per step (torch.distributed.pipelining, stage.py).
+  fresh_gradients =
+      pp == 1 && (sharded_parameters || (dp > 1 && plan.dp_kind == DataParallelKind::kZero2));
+
   dropout = job.software.dropout > 0;
   loss_scale = 1.0 / static_cast<double>(job.global_batch * job.sequence_length);
 }

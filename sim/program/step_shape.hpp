@@ -39,6 +39,11 @@ struct StepShape {
   bool masters = true;                      // fp32 copies of the parameters
   bool logits_are_narrow = true;            // 16-bit: the loss works on an fp32 copy
 
+  // Parameters live in shares over the data-parallel ranks, and whole only while they are used.
+  bool sharded_parameters = false;
+  // Gradients are reduced in every micro-batch, so each begins a new one instead of adding to it.
+  bool fresh_gradients = false;
+
   bool dropout = false;
   double loss_scale = 1;  // of each token's loss: the mean over the global batch
 };

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <set>
 #include <utility>
 
+#include "sim/program/data/fsdp.hpp"
 #include "sim/program/embedding.hpp"
 #include "sim/program/head_and_loss.hpp"
 #include "sim/program/layer.hpp"
@@ -44,7 +47,9 @@ class TrainingStep {
         path_(stage_path(schedule_, shape_.schedule)),
         messages_(builder_, layer_),
         norm_(builder_.activation("norm.total", DataType::kFp64, 1, 1, Copies::kScratch,
-                                  ProgramBuilder::Split::kNone, BufferCategory::kCommunication)) {}
+                                  ProgramBuilder::Split::kNone, BufferCategory::kCommunication)) {
+    if (shape_.sharded_parameters) units_.emplace(builder_);
+  }
 
   Program run() {
     describe();
@@ -61,6 +66,7 @@ class TrainingStep {
     int last[4] = {-1, -1, -1, -1};      // the last of its kind completes gradients
     int messages[4] = {-1, -1, -1, -1};  // by MessageKind
     int await_backward = -1;
+    int first_backward = -1;  // where it begins gradients that others add to
   };
 
   // Where in its rank's order a stage has its last actions; -1 where it has none of that kind.
@@ -114,7 +120,9 @@ class TrainingStep {
       actions_.push_back(schedule_.actions(rank, shape_.schedule));
   }
 
-  bool reduces_early() const { return shape_.dp > 1 && job_.plan.overlap_grad_reduce; }
+  bool reduces_early() const {
+    return shape_.dp > 1 && (job_.plan.overlap_grad_reduce || shape_.fresh_gradients);
+  }
   // Whether first and last stage hold a copy of the word table each.
   bool tied_apart() const {
     return job_.model.tie_word_embeddings &&
@@ -228,9 +236,10 @@ class TrainingStep {
   }
 
   // The steps [begin, end) of those that complete a chunk's gradients: the tensors that complete a
-  // bucket say so, and its reduction is issued right behind the step that they stand in.
+  // bucket say so, and its reduction is issued right behind the step that they stand in. With
+  // `adds` earlier micro-batches have been reduced.
   std::vector<Step> reducing_steps(const Chunk& chunk, int number, std::size_t begin,
-                                   std::size_t end, OptimizerStep& optimizer) {
+                                   std::size_t end, OptimizerStep& optimizer, bool adds = false) {
     std::vector<std::vector<int>> completing(chunk.last.size());  // gradient families
     const std::vector<std::size_t>& buckets = optimizer.buckets_of(number);
     for (const std::size_t b : buckets) {
@@ -249,15 +258,58 @@ class TrainingStep {
         if (optimizer.bucket(b).step != static_cast<int>(s)) continue;
         const Tensor& tensor = optimizer.bucket(b).tensors.back();
         const int gradient = builder_.parameter(tensor.parameter).gradient;
-        result.push_back({optimizer.reduce(b, {complete_port(gradient), tensor.layer}), 0});
+        result.push_back(optimizer.reduce(b, {complete_port(gradient), tensor.layer}, adds));
       }
     }
     return result;
   }
 
+  // The steps with a kernel before each that clears the gradients which its own would add to though
+  // nothing has begun them: those of vectors, which are small.
+  std::vector<Step> clearing_steps(const std::vector<Step>& steps) {
+    std::set<int> gradients;
+    for (const Parameter& parameter : builder_.parameters()) gradients.insert(parameter.gradient);
+    std::set<std::pair<int, int>> begun;  // family, layer
+    std::vector<Step> result;
+    for (const Step& step : steps) {
+      std::vector<BufferRef> cleared;
+      for (const TemplateOperation& operation : builder_.list(step.template_index).operations) {
+        const auto begins = [&](const BufferRef& buffer) {
+          const int layer = builder_.per_layer(buffer.family) ? step.layer + buffer.layer : 0;
+          return gradients.contains(buffer.family) && begun.insert({buffer.family, layer}).second;
+        };
+        for (const BufferRef& read : operation.reads) {
+          if (begins(read)) cleared.push_back(read);
+        }
+        for (const BufferRef& write : operation.writes) begins(write);
+      }
+      if (!cleared.empty()) result.push_back({clear(std::move(cleared)), step.layer});
+      result.push_back(step);
+    }
+    return result;
+  }
+
+  int clear(std::vector<BufferRef> gradients) {
+    for (const auto& [buffers, index] : clears_) {
+      if (buffers == gradients) return index;
+    }
+    Kernel kernel;
+    kernel.kind = KernelKind::kZero;
+    kernel.columns = 1;
+    kernel.type = kernel.output = shape_.gradient;
+    for (const BufferRef& gradient : gradients) {
+      kernel.rows +=
+          builder_.program().buffers[static_cast<std::size_t>(gradient.family)].elements();
+    }
+    OperationList list("gradients.clear" + std::to_string(clears_.size()));
+    list.add("gradients.clear", kernel, {}, gradients);
+    clears_.emplace_back(std::move(gradients), builder_.add_template(list));
+    return clears_.back().second;
+  }
+
   int complete_port(int gradient) {
     const BufferFamily& family = builder_.program().buffers[static_cast<std::size_t>(gradient)];
-    return builder_.port({"complete." + family.name, family.per_layer, false});
+    return builder_.port({"complete." + family.name, family.per_layer, shape_.fresh_gradients});
   }
 
   // The template whose last write of each of these gradients releases its port.
@@ -302,7 +354,8 @@ class TrainingStep {
     };
     OptimizerStep optimizer(builder_, rank, tensors,
                             tied_apart() ? embedding_.word() : kNoParameter, holds(&Stage::first),
-                            norm_, holds(&Stage::last) ? head_.total() : -1);
+                            norm_, holds(&Stage::last) ? head_.total() : -1,
+                            units_ ? &*units_ : nullptr);
     make_persistent(kind, tensors, optimizer);
 
     std::vector<StagePasses> passes(stages_.size());
@@ -397,7 +450,9 @@ class TrainingStep {
     for (const auto& chunk : chunks) {
       for (const FiredTensor& fired : chunk) {
         const Parameter& parameter = builder_.parameter(fired.tensor.parameter);
+        if (units_) continue;
         kind.persistent.push_back({parameter.family, fired.tensor.layer});
+        if (shape_.fresh_gradients) continue;
         kind.persistent.push_back({parameter.gradient, fired.tensor.layer});
       }
     }
@@ -419,12 +474,19 @@ class TrainingStep {
                    StagePasses& passes) {
     const Stage& stage = *chunk.stage;
     const std::string name = std::to_string(stage.index);
-    passes.forward = passes.first_forward =
-        add_pass(kind, name + "F", stage.index, forward_steps(stage, {}));
-    if (!gathered.empty()) {
+    std::vector<Step> forward = forward_steps(stage, {});
+    if (units_ && shape_.fresh_gradients) {
+      forward = units_->gathering(forward, ShardedUnits::Phase::kForward);
+    }
+    passes.forward = passes.first_forward = add_pass(kind, name + "F", stage.index, forward);
+    if (units_ && !shape_.fresh_gradients) {
+      forward = units_->gathering(forward, ShardedUnits::Phase::kStep);
+      passes.first_forward = add_pass(kind, name + "F_first", stage.index, std::move(forward));
+    } else if (!gathered.empty()) {
       passes.first_forward =
           add_pass(kind, name + "F_first", stage.index, forward_steps(stage, gathered));
     }
+    if (shape_.fresh_gradients) return make_reducing_passes(kind, chunk, number, optimizer, passes);
     const bool reduces = chunk.early && !optimizer.buckets_of(number).empty();
     const auto backward = [&](ActionKind action, const char* suffix, const std::vector<Step>& steps,
                               std::size_t begin, std::size_t end) {
@@ -440,6 +502,21 @@ class TrainingStep {
     backward(ActionKind::kBackwardInput, "I", chunk.input, 0, inputs);
     backward(ActionKind::kBackwardWeight, "W", chunk.weight, inputs, inputs > 0 ? all : inputs);
     make_messages(kind, stage, passes);
+  }
+
+  // Backward passes that are all reduced: the first begins the shares, the others add to them.
+  void make_reducing_passes(RankKind& kind, const Chunk& chunk, int number,
+                            OptimizerStep& optimizer, StagePasses& passes) {
+    const auto make = [&](bool adds) {
+      std::vector<Step> steps =
+          clearing_steps(reducing_steps(chunk, number, 0, chunk.last.size(), optimizer, adds));
+      if (units_) steps = units_->gathering(steps, ShardedUnits::Phase::kBackward);
+      return add_pass(kind, std::to_string(chunk.stage->index) + (adds ? "B" : "B_first"),
+                      chunk.stage->index, std::move(steps));
+    };
+    passes.first_backward = make(false);
+    const auto index = static_cast<std::size_t>(ActionKind::kBackward);
+    if (job_.plan.micro_batches > 1) passes.of[index] = passes.last[index] = make(true);
   }
 
   void make_messages(RankKind& kind, const Stage& stage, StagePasses& passes) {
@@ -509,6 +586,7 @@ class TrainingStep {
     if (action.kind == ActionKind::kForward) {
       return std::exchange(passes.first_forward, passes.forward);
     }
+    if (passes.first_backward >= 0) return std::exchange(passes.first_backward, -1);
     const auto index = static_cast<std::size_t>(action.kind);
     const bool is_last = number == last.whole || number == last.input || number == last.weight;
     return is_last ? passes.last[index] : passes.of[index];
@@ -534,7 +612,7 @@ class TrainingStep {
     for (std::size_t c = chunks.size(); optimizer.reduces() && c-- > 0;) {
       if (chunks[c].early) continue;
       for (const std::size_t b : optimizer.buckets_of(static_cast<int>(c))) {
-        steps.push_back({optimizer.reduce(b), 0});
+        steps.push_back(optimizer.reduce(b));
       }
     }
     if (!steps.empty()) {
@@ -563,6 +641,8 @@ class TrainingStep {
     int index = 0;
   };
   std::vector<Releasing> releasing_;
+  std::vector<std::pair<std::vector<BufferRef>, int>> clears_;
+  std::optional<ShardedUnits> units_;  // where the parameters are sharded
 };
 
 }  // namespace

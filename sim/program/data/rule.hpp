@@ -22,6 +22,9 @@ struct BucketShard {
   std::int64_t elements = 0;  // the bucket's, padded, over the ranks
   int gradient = -1;
   int parameter = -1;  // in the parameters' type
+  // Where the parameters themselves are shared out (data/fsdp).
+  int master = -1;
+  bool parameter_lives = false;  // throughout, rather than from its conversion to the gather
 };
 
 namespace ddp {
@@ -46,6 +49,17 @@ int gather(ProgramBuilder& builder, OperationList& list, const Bucket& bucket,
            const BucketShard& shard);
 
 }  // namespace distributed_optimizer
+
+// ZeRO stage 2: the shares of stage 1, into which every micro-batch's gradients are reduced.
+namespace zero2 {
+
+// Adds the reduction of a micro-batch's gradients: into the shard, or, with `adds`, into `reduced`
+// and from there into the shard. Returns its index.
+int reduce(ProgramBuilder& builder, OperationList& list, const Bucket& bucket,
+           const BucketShard& shard, int reduced, bool adds);
+int make_reduced(ProgramBuilder& builder, const Bucket& bucket, const BucketShard& shard);
+
+}  // namespace zero2
 
 namespace zero1 {
 

@@ -42,14 +42,17 @@ void all_reduce(ProgramBuilder& builder, OperationList& list, const std::string&
 }
 
 void accumulate(ProgramBuilder& builder, OperationList& list, const std::string& name,
-                const Parameter& parameter) {
+                const Parameter& parameter, bool always_adds) {
+  const bool adds = always_adds || !builder.shape().fresh_gradients;
   Kernel kernel;
-  kernel.kind = KernelKind::kGradientAccumulate;
+  kernel.kind = adds ? KernelKind::kGradientAccumulate : KernelKind::kCast;
   kernel.rows = parameter.rows;
   kernel.columns = parameter.columns;
   kernel.type = builder.shape().storage;
   kernel.output = builder.shape().gradient;
-  list.add(name, kernel, {{parameter.gradient}, {parameter.scratch}}, {{parameter.gradient}});
+  std::vector<BufferRef> reads = {{parameter.scratch}};
+  if (adds) reads.insert(reads.begin(), {parameter.gradient});
+  list.add(name, kernel, std::move(reads), {{parameter.gradient}});
 }
 
 int weight_gradient(ProgramBuilder& builder, OperationList& list, const std::string& name,
@@ -58,10 +61,11 @@ int weight_gradient(ProgramBuilder& builder, OperationList& list, const std::str
   const Parameter& parameter = builder.parameter(weight);
   Gemm wgrad = gemm(builder, GemmRole::kWeightGradient, parameter, compute);
   if (builder.job().software.accumulation == GradientAccumulation::kFused) {
-    wgrad.accumulate = true;
+    wgrad.accumulate = !builder.shape().fresh_gradients;
     wgrad.output = builder.shape().gradient;
-    return list.add(name + "_wgrad", wgrad, {output_gradient, input, {parameter.gradient}},
-                    {{parameter.gradient}});
+    std::vector<BufferRef> reads = {output_gradient, input};
+    if (wgrad.accumulate) reads.push_back({parameter.gradient});
+    return list.add(name + "_wgrad", wgrad, std::move(reads), {{parameter.gradient}});
   }
   const int index =
       list.add(name + "_wgrad", wgrad, {output_gradient, input}, {{parameter.scratch}});

@@ -67,8 +67,9 @@ void all_reduce(ProgramBuilder& builder, OperationList& list, const std::string&
 int weight_gradient(ProgramBuilder& builder, OperationList& list, const std::string& name,
                     ParameterId weight, DataType compute, BufferRef output_gradient,
                     BufferRef input);
-// Adds a micro-batch's gradient to the main one.
+// Adds a micro-batch's gradient to the main one, or, where every micro-batch begins a new one,
+// becomes it; unless `always_adds`: another operation has begun it.
 void accumulate(ProgramBuilder& builder, OperationList& list, const std::string& name,
-                const Parameter& parameter);
+                const Parameter& parameter, bool always_adds = false);
 
 }  // namespace headway::megatron_1d

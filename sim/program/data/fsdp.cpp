@@ -1,0 +1,324 @@
+#include "sim/program/data/fsdp.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+
+namespace headway {
+
+ShardedUnits::ShardedUnits(ProgramBuilder& builder) : builder_(builder), shape_(builder.shape()) {
+  // FSDP's shares are the optimizer's parameters in fp32 and their gradients alike; DeepSpeed's
+  // keep the gradients' own type.
+  const bool fsdp = builder_.job().plan.dp_kind == DataParallelKind::kFsdp;
+  gradient_type_ = fsdp && shape_.masters ? DataType::kFp32 : shape_.gradient;
+}
+
+void ShardedUnits::begin_rank() {
+  units_.clear();
+  unit_of_.clear();
+  stayed_.clear();
+}
+
+// -- Units
+// ------------------------------------------------------------------------------------------
+
+// FSDP wraps the layers; what is left is one unit, the root's. Over a pipeline, and in stage 3, the
+// embedding and the head are modules of their own.
+std::string ShardedUnits::unit_name(const Tensor& tensor) const {
+  const int family = builder_.parameter(tensor.parameter).family;
+  const BufferFamily& buffer = builder_.program().buffers[static_cast<std::size_t>(family)];
+  if (buffer.per_layer) return "layer";
+  if (builder_.job().plan.dp_kind == DataParallelKind::kFsdp && shape_.pp == 1) return "root";
+  return buffer.name.starts_with("embedding") ? "embedding" : "head";
+}
+
+std::vector<Bucket> ShardedUnits::buckets(ChunkPlace place, const std::vector<FiredTensor>& tensors,
+                                          ParameterId tied) {
+  for (std::size_t p = 0; p < builder_.parameters().size(); ++p) {
+    parameter_of_[builder_.parameters()[p].family] = static_cast<ParameterId>(p);
+  }
+  const ParallelPlan& plan = builder_.job().plan;
+  std::vector<Bucket> all;
+  std::map<std::pair<std::string, int>, std::vector<FiredTensor>> by_unit;
+  for (const FiredTensor& fired : tensors) {
+    by_unit[{unit_name(fired.tensor), fired.tensor.layer}].push_back(fired);
+  }
+  for (const auto& [key, members] : by_unit) {
+    Unit unit;
+    unit.layer = key.second;
+    const bool root = plan.dp_kind == DataParallelKind::kFsdp && key.first != "layer";
+    unit.stays = shape_.pp > 1 || root ||
+                 (plan.dp_kind == DataParallelKind::kFsdp && !plan.reshard_after_forward);
+    const auto number = static_cast<int>(units_.size());
+    for (const FiredTensor& member : members) {
+      unit_of_[{member.tensor.parameter, member.tensor.layer}] = number;
+    }
+    for (Bucket& bucket : cut_into_buckets(builder_, "", members, std::nullopt, true, tied)) {
+      bucket.layer = unit.layer;
+      bucket.form = find_or_make_form(key.first, bucket);
+      bucket.name = "rank" + std::to_string(place.rank) + ".chunk" + std::to_string(place.chunk) +
+                    "." + form(bucket).name + std::to_string(unit.layer);
+      unit.forms.push_back(bucket.form);
+      unit.elements += bucket.elements;
+      all.push_back(std::move(bucket));
+    }
+    unit.name = forms_[static_cast<std::size_t>(unit.forms.front())].name;
+    units_.push_back(std::move(unit));
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Bucket& a, const Bucket& b) { return a.step < b.step; });
+  return all;
+}
+
+int ShardedUnits::find_or_make_form(const std::string& name, const Bucket& bucket) {
+  Form fresh;
+  fresh.per_layer = name == "layer";
+  fresh.tensors = bucket.tensors;
+  for (Tensor& tensor : fresh.tensors) tensor.layer -= bucket.layer;
+  fresh.sharded = bucket.sharded;
+  fresh.partial = bucket.partial;
+  fresh.tied = bucket.tied;
+  const auto same = [&](const Form& other) {
+    return std::tie(other.per_layer, other.tensors, other.sharded, other.partial, other.tied) ==
+           std::tie(fresh.per_layer, fresh.tensors, fresh.sharded, fresh.partial, fresh.tied);
+  };
+  const auto found = std::find_if(forms_.begin(), forms_.end(), same);
+  if (found != forms_.end()) return static_cast<int>(found - forms_.begin());
+
+  std::string base = name;
+  if (shape_.tp > 1) base += fresh.sharded ? ".split" : fresh.partial ? ".partial" : ".replicated";
+  if (fresh.tied) base += ".tied";
+  const auto alike = std::count_if(forms_.begin(), forms_.end(), [&](const Form& other) {
+    return other.name == base || other.name.starts_with(base + "-");
+  });
+  fresh.name = alike == 0 ? base : base + "-" + std::to_string(alike + 1);
+  fresh.shard.elements = (bucket.elements + shape_.dp - 1) / shape_.dp;
+  fresh.shard = make_shard(fresh);
+  forms_.push_back(std::move(fresh));
+  return static_cast<int>(forms_.size()) - 1;
+}
+
+std::vector<BufferRef> ShardedUnits::refs(const Form& form, bool gradients) const {
+  return gradients ? gradients_of(builder_, form.tensors) : parameters_of(builder_, form.tensors);
+}
+
+int ShardedUnits::share(const std::string& name, const Form& form, BufferCategory category,
+                        DataType type, InitialValue initial) const {
+  BufferFamily family;
+  family.name = name + "." + form.name;
+  family.category = category;
+  family.type = type;
+  family.rows = form.shard.elements;
+  family.columns = 1;
+  family.per_layer = form.per_layer;
+  family.initial = initial;
+  family.mirrors = refs(form, category == BufferCategory::kGradient);
+  family.row_group = builder_.group({"dp"});
+  return builder_.buffer(std::move(family));
+}
+
+// DeepSpeed keeps a share of the parameters in their own type beside the fp32 one; FSDP's fp32
+// share is converted for each gather.
+BucketShard ShardedUnits::make_shard(const Form& form) const {
+  BucketShard shard = form.shard;
+  const bool converted = shape_.masters && builder_.job().plan.dp_kind == DataParallelKind::kFsdp;
+  shard.parameter =
+      share("parameter_shard", form,
+            converted ? BufferCategory::kCommunication : BufferCategory::kParameter, shape_.storage,
+            converted ? InitialValue::kUndefined : InitialValue::kMirror);
+  shard.parameter_lives = !converted;
+  if (shape_.masters) {
+    shard.master =
+        share("master", form, BufferCategory::kOptimizer, DataType::kFp32, InitialValue::kMirror);
+  }
+  shard.gradient = share("gradient_shard", form, BufferCategory::kGradient, gradient_type_,
+                         InitialValue::kUndefined);
+  return shard;
+}
+
+int ShardedUnits::reduced_of(Form& form) {
+  if (form.reduced < 0) {
+    form.reduced = share("reduced_shard", form, BufferCategory::kCommunication, shape_.gradient,
+                         InitialValue::kUndefined);
+  }
+  return form.reduced;
+}
+
+// -- Gathers
+// ----------------------------------------------------------------------------------------
+
+std::set<int> ShardedUnits::units_read(const Step& step) const {
+  std::set<int> units;
+  for (const TemplateOperation& operation : builder_.list(step.template_index).operations) {
+    for (const BufferRef& read : operation.reads) {
+      const auto parameter = parameter_of_.find(read.family);
+      if (parameter == parameter_of_.end()) continue;
+      const int layer = builder_.per_layer(read.family) ? step.layer + read.layer : 0;
+      units.insert(unit_of_.at({parameter->second, layer}));
+    }
+  }
+  return units;
+}
+
+// A unit that does not stay is dropped when others are read.
+std::vector<ShardedUnits::Gather> ShardedUnits::gathers(const std::vector<Step>& steps,
+                                                        Phase phase) {
+  std::vector<Gather> result;
+  std::map<int, int> times;              // how often a unit is gathered here
+  std::map<int, std::size_t> last_read;  // by unit
+  std::set<int> there = phase == Phase::kForward ? std::set<int>{} : stayed_;
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const std::set<int> read = units_read(steps[s]);
+    if (read.empty()) continue;
+    std::erase_if(there, [&](int unit) {
+      return !read.contains(unit) && !units_[static_cast<std::size_t>(unit)].stays;
+    });
+    for (const int number : read) {
+      const auto before = last_read.find(number);
+      const std::size_t earliest = before == last_read.end() ? 0 : before->second + 1;
+      last_read[number] = s;
+      if (!there.insert(number).second) continue;
+      const Unit& unit = units_[static_cast<std::size_t>(number)];
+      std::string port = "gathered." + unit.name;
+      if (phase != Phase::kStep) port += phase == Phase::kForward ? ".forward" : ".backward";
+      if (const int again = times[number]++; again > 0) port += "." + std::to_string(again);
+      const bool per_layer = forms_[static_cast<std::size_t>(unit.forms.front())].per_layer;
+      result.push_back(
+          {number,
+           s,
+           earliest,
+           {builder_.port({port, per_layer, phase != Phase::kStep}), per_layer ? unit.layer : 0}});
+    }
+  }
+  if (phase != Phase::kBackward) {
+    std::erase_if(there, [&](int unit) { return !units_[static_cast<std::size_t>(unit)].stays; });
+    stayed_ = std::move(there);
+  }
+  return result;
+}
+
+// The step before which a gather is issued: the one that needs the gather `prefetch` units before
+// it, or in stage 3 the first one from which on what is gathered and not yet used stays within
+// `prefetch` elements.
+std::size_t ShardedUnits::issued_before(const std::vector<Gather>& gathers,
+                                        std::size_t index) const {
+  const ParallelPlan& plan = builder_.job().plan;
+  if (plan.dp_kind == DataParallelKind::kFsdp) {
+    const auto ahead = static_cast<std::size_t>(plan.prefetch);
+    return index < ahead ? 0 : gathers[index - ahead].needed;
+  }
+  std::int64_t left = plan.prefetch;
+  for (std::size_t g = index + 1; g-- > 0;) {
+    left -= units_[static_cast<std::size_t>(gathers[g].unit)].elements;
+    if (left < 0) return gathers[g].needed;
+  }
+  return 0;
+}
+
+std::vector<Step> ShardedUnits::gathering(const std::vector<Step>& steps, Phase phase) {
+  const std::vector<Gather> needed = gathers(steps, phase);
+  std::vector<std::vector<PortRef>> awaited(steps.size());
+  std::vector<std::vector<std::size_t>> issued(steps.size());
+  for (std::size_t g = 0; g < needed.size(); ++g) {
+    PortRef port = needed[g].port;
+    const bool per_layer =
+        builder_.program().ports[static_cast<std::size_t>(port.family)].per_layer;
+    if (per_layer) port.layer -= steps[needed[g].needed].layer;
+    awaited[needed[g].needed].push_back(port);
+    issued[std::max(issued_before(needed, g), needed[g].earliest)].push_back(g);
+  }
+  std::vector<Step> result;
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    for (const std::size_t g : issued[s]) {
+      result.push_back(gather(units_[static_cast<std::size_t>(needed[g].unit)], needed[g].port,
+                              phase != Phase::kStep));
+    }
+    result.push_back(
+        {builder_.with_entry(steps[s].template_index, {}, awaited[s]), steps[s].layer});
+  }
+  return result;
+}
+
+// Over a pipeline whole parameters stay throughout the step: nothing limits how early they come.
+Step ShardedUnits::gather(const Unit& unit, const PortRef& port, bool joins_compute) {
+  const auto [found, fresh] =
+      gather_templates_.try_emplace(GatherKey{unit.forms, port.family, joins_compute}, -1);
+  if (!fresh) return {found->second, unit.layer};
+  const int stream = builder_.stream("dp");
+  OperationList list(builder_.program().ports[static_cast<std::size_t>(port.family)].name);
+  for (const int number : unit.forms) {
+    const Form& form = forms_[static_cast<std::size_t>(number)];
+    if (!form.shard.parameter_lives) {
+      Kernel cast;
+      cast.kind = KernelKind::kCastParameters;
+      cast.rows = form.shard.elements;
+      cast.columns = 1;
+      cast.type = DataType::kFp32;
+      cast.output = shape_.storage;
+      list.add("cast." + form.name, cast, {{form.shard.master}}, {{form.shard.parameter}},
+               Cause::kDataParallel);
+      list.last().stream = stream;
+    }
+    Collective collective;
+    collective.kind = CollectiveKind::kAllGather;
+    collective.elements = form.shard.elements * shape_.dp;
+    collective.type = shape_.storage;
+    list.add("gather." + form.name, collective, {{form.shard.parameter}}, refs(form, false),
+             Cause::kDataParallel);
+    list.last().stream = stream;
+    list.last().group = builder_.group({"dp"});
+  }
+  if (joins_compute) list.at(0).joins = {0};
+  list.last().releases = {{port.family, 0}};
+  found->second = builder_.add_template(list);
+  return {found->second, unit.layer};
+}
+
+// -- Reductions
+// -------------------------------------------------------------------------------------
+
+Step ShardedUnits::reduce(const Bucket& bucket, const std::vector<PortRef>& awaits,
+                          const std::vector<int>& joins, bool adds) {
+  Form& form = forms_[static_cast<std::size_t>(bucket.form)];
+  std::vector<PortRef> relative = awaits;
+  ReduceKey key{bucket.form, {}, joins, adds};
+  for (PortRef& port : relative) {
+    if (builder_.program().ports[static_cast<std::size_t>(port.family)].per_layer) {
+      port.layer -= bucket.layer;
+    }
+    key.awaits.emplace_back(port.family, port.layer);
+  }
+  const auto [found, fresh] = reduce_templates_.try_emplace(std::move(key), -1);
+  if (!fresh) return {found->second, bucket.layer};
+
+  const int stream = builder_.job().plan.overlap_grad_reduce ? builder_.stream("dp") : 0;
+  const bool apart = adds || gradient_type_ != shape_.gradient;
+  const BufferRef target{apart ? reduced_of(form) : form.shard.gradient};
+  OperationList list("reduce." + form.name + "." + std::to_string(reduce_templates_.size()));
+  Collective collective;
+  collective.kind = CollectiveKind::kReduceScatter;
+  collective.elements = form.shard.elements * shape_.dp;
+  collective.type = shape_.gradient;
+  list.add("reduce." + form.name, collective, refs(form, true), {target}, Cause::kDataParallel);
+  list.last().stream = stream;
+  list.last().group = builder_.group({"dp"});
+  list.last().awaits = std::move(relative);
+  list.last().joins = joins;
+  if (apart) {
+    Kernel kernel;
+    kernel.kind = adds ? KernelKind::kGradientAccumulate : KernelKind::kCast;
+    kernel.rows = form.shard.elements;
+    kernel.columns = 1;
+    kernel.type = shape_.gradient;
+    kernel.output = gradient_type_;
+    const BufferRef own{form.shard.gradient};
+    list.add((adds ? "add." : "cast.") + form.name, kernel,
+             adds ? std::vector<BufferRef>{own, target} : std::vector<BufferRef>{target}, {own},
+             Cause::kDataParallel);
+    list.last().stream = stream;
+  }
+  found->second = builder_.add_template(list);
+  return {found->second, bucket.layer};
+}
+
+}  // namespace headway
