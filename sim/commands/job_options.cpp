@@ -73,7 +73,7 @@ Job JobOptions::read() const {
     overrides.push_back({setting.substr(0, equals), setting.substr(equals + 1), "--set"});
   }
   if (file_.empty() && overrides.empty()) {
-    problems.add("headway", "",
+    problems.add(name(), "",
                  "a job is missing: give a JOB.json or at least --model, --cluster, "
                  "--gpus, --sequence-length and --global-batch");
   }
