@@ -7,7 +7,6 @@
 #include <optional>
 #include <set>
 #include <tuple>
-#include <unordered_map>
 
 #include "sim/simulate/encounters.hpp"
 #include "sim/simulate/operation_pricer.hpp"
@@ -111,15 +110,16 @@ class Lowering {
   // A pass of a device, ready to be issued: its task template and what its instances must bind.
   struct PassBinding {
     int task_template = 0;
+    // A task that is a member of activities: one for each time its pass is issued.
     struct Slot {
-      int step = 0;
-      const TemplateOperation* operation = nullptr;
-      int price = 0;
+      int exchange = 0;      // what it takes part in
+      bool message = false;  // matched by micro-batch; a collective by its order in the group
+      Activity activity;
     };
-    std::vector<Slot> activities;
-    std::vector<std::pair<int, PortRef>> awaited, released;  // with absolute layers
-    bool opens = false;   // issues work on a stream that slows compute
-    bool closes = false;  // waits for that stream
+    std::vector<Slot> slots;
+    std::vector<PortRef> awaited, released;  // with absolute layers
+    bool opens = false;                      // issues work on a stream that slows compute
+    bool closes = false;                     // waits for that stream
   };
 
   void build_instances() {
@@ -131,8 +131,7 @@ class Lowering {
     step_.instances.reserve(issues);
     step_.graph.bound_activities.reserve(issues);
     step_.graph.activities.reserve(issues / 2);
-    activities_.reserve(issues / 2);
-    sequence_.assign(static_cast<std::size_t>(step_.graph.devices) * program_.groups.size(), 0);
+    issued_.resize(static_cast<std::size_t>(step_.graph.devices));
     for (int d = 0; d < step_.graph.devices; ++d) {
       const RankKind& kind =
           program_.kinds[static_cast<std::size_t>(step_.device_kind[static_cast<std::size_t>(d)])];
@@ -170,12 +169,12 @@ class Lowering {
         origins.push_back({static_cast<int>(s), step.template_index, static_cast<int>(o), price});
         as_activity.push_back(activity);
         key.push_back(price * 2 + (activity ? 1 : 0));
-        if (activity) binding.activities.push_back({static_cast<int>(s), &operation, price});
+        if (activity) binding.slots.push_back(make_slot(operation, step, rank, price));
         for (const PortRef& port : operation.awaits) {
-          binding.awaited.emplace_back(0, PortRef{port.family, port.layer + step.layer});
+          binding.awaited.push_back({port.family, port.layer + step.layer});
         }
         for (const PortRef& port : operation.releases) {
-          binding.released.emplace_back(0, PortRef{port.family, port.layer + step.layer});
+          binding.released.push_back({port.family, port.layer + step.layer});
         }
         if (sets_environment(operation, rank)) binding.opens = true;
         if (operation.stream == 0 && joins_environment(operation)) binding.closes = true;
@@ -303,16 +302,16 @@ class Lowering {
     instance.label = issue_index;
     instance.moves_with_clock = overlapped;
     instance.first_awaited = static_cast<int>(graph.awaited_ports.size());
-    for (const auto& [unused, port] : binding.awaited) {
+    for (const PortRef& port : binding.awaited) {
       graph.awaited_ports.push_back(port_id(device, port, issue.micro_batch));
     }
     instance.first_released = static_cast<int>(graph.released_ports.size());
-    for (const auto& [unused, port] : binding.released) {
+    for (const PortRef& port : binding.released) {
       graph.released_ports.push_back(port_id(device, port, issue.micro_batch));
     }
     instance.first_activity = static_cast<int>(graph.bound_activities.size());
-    for (const PassBinding::Slot& slot : binding.activities) {
-      graph.bound_activities.push_back(activity_id(device, issue, slot));
+    for (const PassBinding::Slot& slot : binding.slots) {
+      graph.bound_activities.push_back(activity_id(device, issue.micro_batch, slot));
     }
     graph.instances.push_back(instance);
     step_.instances.push_back({device, issue_index});
@@ -327,34 +326,42 @@ class Lowering {
     return found->second;
   }
 
-  int activity_id(int device, const Issue& issue, const PassBinding::Slot& slot) {
-    const int rank = step_.device_rank[static_cast<std::size_t>(device)];
-    const TemplateOperation& operation = *slot.operation;
+  // Messages of a group class are told apart by what they carry; its collectives are one sequence.
+  PassBinding::Slot make_slot(const TemplateOperation& operation, const Step& step, int rank,
+                              int price) {
     const Role& mine = encounters_.role(rank, encounters_.role_index(operation));
     const int group_class = step_.partition.group_class[static_cast<std::size_t>(mine.group)];
-    ActivityKey key;
-    key.group = group_class;
-    if (is_message(operation)) {
-      const RankKind& kind =
-          program_
-              .kinds[static_cast<std::size_t>(step_.device_kind[static_cast<std::size_t>(device)])];
-      const Step& step = kind.passes[static_cast<std::size_t>(issue.pass)]
-                             .steps[static_cast<std::size_t>(slot.step)];
+    PassBinding::Slot slot;
+    slot.message = is_message(operation);
+    slot.activity = make_activity(operation, rank, group_class, price);
+    std::tuple<int, int, int> what{group_class, kNone, 0};
+    if (slot.message) {
       const BufferRef& carried =
           is_send(operation) ? operation.reads.front() : operation.writes.front();
-      key.family = carried.family;
-      key.layer = carried.layer + step.layer;
-      key.micro_batch = issue.micro_batch;
-    } else {
-      // Collectives of a group match by their order, as in NCCL.
-      key.micro_batch = sequence_[static_cast<std::size_t>(device) * program_.groups.size() +
-                                  static_cast<std::size_t>(operation.group)]++;
+      what = {group_class, carried.family, carried.layer + step.layer};
     }
-    const auto [found, is_new] =
-        activities_.try_emplace(key, static_cast<int>(step_.graph.activities.size()));
-    if (is_new)
-      step_.graph.activities.push_back(make_activity(operation, rank, group_class, slot.price));
-    return found->second;
+    slot.exchange = exchanges_.try_emplace(what, static_cast<int>(exchanges_.size())).first->second;
+    return slot;
+  }
+
+  // The activity that a slot is a member of this time; made by whichever member comes first.
+  int activity_id(int device, int micro_batch, const PassBinding::Slot& slot) {
+    const auto exchange = static_cast<std::size_t>(slot.exchange);
+    std::size_t occurrence = static_cast<std::size_t>(micro_batch + 1);
+    if (!slot.message) {
+      // Collectives of a group match by their order, as in NCCL.
+      std::vector<std::size_t>& issued = issued_[static_cast<std::size_t>(device)];
+      if (issued.size() <= exchange) issued.resize(exchange + 1, 0);
+      occurrence = issued[exchange]++;
+    }
+    if (activities_.size() <= exchange) activities_.resize(exchange + 1);
+    std::vector<int>& ids = activities_[exchange];
+    if (ids.size() <= occurrence) ids.resize(occurrence + 1, kNone);
+    if (ids[occurrence] == kNone) {
+      ids[occurrence] = static_cast<int>(step_.graph.activities.size());
+      step_.graph.activities.push_back(slot.activity);
+    }
+    return ids[occurrence];
   }
 
   Activity make_activity(const TemplateOperation& operation, int rank, int group_class,
@@ -398,20 +405,6 @@ class Lowering {
     step_.graph.slowdowns = {{kUnslowed, slowdown(compute)}, {kUnslowed, slowdown(memory)}};
   }
 
-  struct ActivityKey {
-    int group = 0, family = kNone, layer = 0, micro_batch = 0;
-    friend bool operator==(const ActivityKey&, const ActivityKey&) = default;
-  };
-  struct ActivityKeyHash {
-    std::size_t operator()(const ActivityKey& key) const {
-      std::uint64_t hash = static_cast<std::uint64_t>(key.group);
-      for (const int part : {key.family, key.layer, key.micro_batch}) {
-        hash = hash * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(part + 1);
-        hash ^= hash >> 29U;
-      }
-      return static_cast<std::size_t>(hash);
-    }
-  };
   struct LoadRange {
     int first = 0, count = 0;
   };
@@ -427,8 +420,9 @@ class Lowering {
   std::set<int> slowing_streams_;
   std::map<std::vector<int>, int> task_templates_;
   std::map<std::tuple<int, int, int, int>, int> ports_;
-  std::unordered_map<ActivityKey, int, ActivityKeyHash> activities_;
-  std::vector<int> sequence_;
+  std::map<std::tuple<int, int, int>, int> exchanges_;  // (group class, buffer, layer)
+  std::vector<std::vector<int>> activities_;            // by exchange, by occurrence
+  std::vector<std::vector<std::size_t>> issued_;  // collectives so far, by device, by exchange
 };
 
 }  // namespace
