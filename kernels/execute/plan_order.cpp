@@ -56,9 +56,8 @@ void PlanOrder::run() {
   for (std::size_t n = 0; n < missing.size(); ++n) {
     if (missing[n] == 0) ready.push_back(n);
   }
-  std::size_t ended = 0;
   const auto end = [&](std::size_t at) {
-    ++ended;
+    played_.push_back({where[at].first, where[at].second});
     const auto own = static_cast<std::size_t>(stream(where[at].first, where[at].second));
     for (const std::size_t to : next[at]) {
       merge(to, at);
@@ -89,7 +88,7 @@ void PlanOrder::run() {
     }
     for (const Meeting::Member& member : meeting.members) end(node(member.rank, member.operation));
   }
-  ends_ = ended == position_.size();
+  ends_ = played_.size() == position_.size();
 }
 
 bool PlanOrder::before(int rank, int a, int b) const {

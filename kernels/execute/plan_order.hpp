@@ -21,6 +21,10 @@ class PlanOrder {
   // Whether `a` has ended when `b` starts, of the same rank, in every run. REQUIRES: ends().
   bool before(int rank, int a, int b) const;
 
+  // All operations in one of the orders that are possible, members of a meeting side by side.
+  // REQUIRES: ends().
+  const std::vector<Meeting::Member>& possible_order() const { return played_; }
+
   // Pairs of operations that share memory and are not ordered, one a line: "rank 0, ... and rank 0,
   // ... share hidden, and nothing orders them". REQUIRES: ends().
   std::vector<std::string> unordered() const;
@@ -42,6 +46,7 @@ class PlanOrder {
   std::vector<std::size_t> first_node_;
   std::vector<int> position_;  // by node: which operation of its stream, from 1
   std::vector<int> clocks_;    // by node and stream: operations of it that have ended before
+  std::vector<Meeting::Member> played_;
   bool ends_ = false;
 };
 
