@@ -115,9 +115,9 @@ class Trace {
           step_.program.templates[static_cast<std::size_t>(origins[t].template_index)]
               .operations[static_cast<std::size_t>(origins[t].operation)];
       const auto& collective = std::get<Collective>(operation.operation);
-      MessageEnds& ends =
-          ends_[static_cast<std::size_t>(lowered.graph.bound_activities[static_cast<std::size_t>(
-              instance.first_activity + tasks[t].activity)])];
+      const int slot = instance.first_activity + tasks[t].activity;
+      const int activity = lowered.graph.bound_activities[static_cast<std::size_t>(slot)];
+      MessageEnds& ends = ends_[static_cast<std::size_t>(activity)];
       if (collective.kind == CollectiveKind::kSend) ends.sender = &span;
       if (collective.kind == CollectiveKind::kReceive) ends.receiver = &span;
     }

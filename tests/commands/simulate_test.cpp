@@ -94,6 +94,17 @@ TEST_F(Simulate, TakesAClusterInOneLine) {
                        "4096", "--global-batch", "64", "--tp", "4"});
   EXPECT_EQ(ran.exit_code, kAnswered) << ran.err;
   EXPECT_THAT(ran.out, StartsWith("llama2-7b on 32 x h100-sxm (h100 8x400 Gbit/s), headway\n"));
+  const std::string job = with(kSmallJob, R"("topology": "dgx-a100", "gpus": 8)",
+                               R"("topology": "h100", "nodes": 1, "nic": "8x400 Gbit/s",
+                                  "oversubscription": 2)");
+  const Ran in_file = simulate({"--print-job"}, job);
+  EXPECT_EQ(in_file.exit_code, kAnswered) << in_file.err;
+  EXPECT_THAT(in_file.out,
+              AllOf(HasSubstr(R"("topology": {"value": "h100", "origin": "given"})"),
+                    HasSubstr(R"("nic": {"value": "8x400 Gbit/s", "origin": "given"})"),
+                    HasSubstr(R"("oversubscription": {"value": 2, "origin": "given"})")));
+  EXPECT_THAT(simulate({}, with(job, "8x400 Gbit/s", "0x400 Gbit/s")).err,
+              HasSubstr("job.json: /cluster/nic: \"0x400 Gbit/s\" is no number of NICs"));
   const Ran bad = run({"simulate", "--cluster", "h100", "--nodes", "4", "--nic", "8x400", "--model",
                        "llama2-7b", "--sequence-length", "4096", "--global-batch", "64"});
   EXPECT_EQ(bad.exit_code, kBadInput);
