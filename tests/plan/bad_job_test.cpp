@@ -68,6 +68,11 @@ TEST(BadJob, NamesMisspeltValuesAndTheNearestRightOne) {
               HasSubstr("/plan/schedule: \"interleaf\" is not allowed; expected 1f1b, gpipe"));
   EXPECT_THAT(says("\"interleaved\"", "\"zb-h3\""), HasSubstr("did you mean \"zb-h"));
   EXPECT_THAT(says("selective", "selektive"), HasSubstr("did you mean \"selective\"?"));
+  // The published job has a pipeline of 16 ranks.
+  EXPECT_THAT(says(R"("tp": 8)", R"("tp": 8, "dp_kind": "zero3")"),
+              HasSubstr("/plan/dp_kind: zero3 does not go with pp 16"));
+  EXPECT_THAT(says(R"("tp": 8)", R"("tp": 8, "dp_kind": "fsdp", "prefetch": -1)"),
+              HasSubstr("/plan/prefetch: -1 is not allowed"));
   EXPECT_THAT(says(R"("tp": 8)", R"("tp": 8, "dp_kind": "zero4")"),
               HasSubstr("/plan/dp_kind: \"zero4\" is not allowed"));
   EXPECT_THAT(says(R"("tp": 8)", R"("tp": 8, "recompute_modules": ["mlp", "core_atn"])"),

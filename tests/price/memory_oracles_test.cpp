@@ -239,5 +239,48 @@ TEST(ModelState, IsWhatMegatronAndZeroPublish) {
             (Shares{2, 2, 12.0 / 8}));
 }
 
+// The same of what lives while the optimizer updates.
+std::vector<double> bytes_at_the_update(const std::string& plan) {
+  const Job job = gpt_job({1024, 16, 8, 512}, 8, 32, R"("grad_dtype": "bf16", )" + plan);
+  const Program program = lower(job);
+  const RankKind& kind = program.kinds[0];
+  const auto parameters =
+      static_cast<double>(count_parameters(job.model, job.sequence_length).total);
+  const auto category = [&](const BufferInstance& buffer) {
+    return static_cast<std::size_t>(
+        program.buffers[static_cast<std::size_t>(buffer.family)].category);
+  };
+  const auto bytes = [&](const BufferInstance& buffer) {
+    const auto size = program.buffers[static_cast<std::size_t>(buffer.family)].size().count;
+    return static_cast<double>(size) / parameters;
+  };
+  std::vector<double> alive(kBufferCategories, 0);
+  for (const BufferInstance& buffer : lifetimes(program, kind).persistent) {
+    alive[category(buffer)] += bytes(buffer);
+  }
+  replay(program, kind, static_cast<int>(kind.order.size()) - 1,
+         [&](const BufferInstance& buffer, bool allocated) {
+           alive[category(buffer)] += allocated ? bytes(buffer) : -bytes(buffer);
+         });
+  return {alive[static_cast<std::size_t>(BufferCategory::kParameter)],
+          alive[static_cast<std::size_t>(BufferCategory::kGradient)],
+          alive[static_cast<std::size_t>(BufferCategory::kOptimizer)]};
+}
+
+void expect_shares(const std::string& plan, const std::vector<double>& expected) {
+  const std::vector<double> alive = bytes_at_the_update(plan);
+  for (std::size_t c = 0; c < expected.size(); ++c)
+    EXPECT_NEAR(alive[c], expected[c], 1e-9) << plan;
+}
+
+TEST(ModelState, OfShardedKindsIsWhatZeroPublishes) {
+  // Facts 2.1, 16-byte accounting: ZeRO-2 2 + 14/N, ZeRO-3 16/N. FSDP's shares are an fp32
+  // parameter (here with the optimizer), its gradient in fp32, and two moments: 16/N as well.
+  expect_shares(R"("dp_kind": "zero2")", {2, 2.0 / 8, 12.0 / 8});
+  expect_shares(R"("dp_kind": "zero3")", {2.0 / 8, 2.0 / 8, 12.0 / 8});
+  expect_shares(R"("dp_kind": "fsdp")", {0, 4.0 / 8, 12.0 / 8});
+  expect_shares(R"("dp_kind": "fsdp", "reshard_after_forward": false)", {0, 4.0 / 8, 12.0 / 8});
+}
+
 }  // namespace
 }  // namespace headway

@@ -90,6 +90,42 @@ TEST(DataParallelTraffic, OfTheDistributedOptimizerScattersGradientsAndGathersPa
             lowered.parameters(1) * 2 / 2);
 }
 
+// Eight ranks, two micro-batches of two sequences, gradients in 16 bits; the bytes a rank sends, in
+// units of P w (N-1)/N for each micro-batch.
+double volumes(const std::string& plan, CollectiveKind kind) {
+  const Job job = gpt_job({kHidden, 16, 8, kSequence, kVocabulary}, 8, 32,
+                          R"("micro_batch": 2, "grad_dtype": "bf16")" + plan);
+  const Program program = lower(job);
+  const auto whole =
+      2.0 * static_cast<double>(count_parameters(job.model, job.sequence_length).total);
+  double sent = 0;
+  for (const TrafficLine& line : traffic(program, kind_at(program, 0))) {
+    if (line.cause == Cause::kDataParallel && line.kind == kind && line.group == "dp") {
+      sent += static_cast<double>(line.sent.count);
+    }
+  }
+  return sent / (whole * 7 / 8) / 2;
+}
+
+TEST(ShardedTraffic, IsThreeTimesTheParametersOrTwiceWithoutResharding) {
+  // Facts section 5: ZeRO-3 and FSDP gather for the forward and the backward pass and scatter the
+  // gradients, 3 P; Llama 3 keeps the parameters after the forward pass, 2 P. The root (embedding,
+  // positions and final norm) is gathered once in FSDP; in stage 3 its embedding also for the head
+  // and for the head's backward, and not for its own.
+  const CollectiveKind gather = CollectiveKind::kAllGather,
+                       scatter = CollectiveKind::kReduceScatter;
+  const double layers = 8 * (12.0 * kHidden * kHidden + 13 * kHidden);
+  const double root = kVocabulary * kHidden + kSequence * kHidden + 2 * kHidden;
+  const double share = layers / (layers + root);
+  EXPECT_NEAR(volumes(R"(, "dp_kind": "fsdp")", gather), 2 * share + (1 - share), 1e-9);
+  EXPECT_NEAR(volumes(R"(, "dp_kind": "fsdp")", scatter), 1, 1e-9);
+  EXPECT_NEAR(volumes(R"(, "dp_kind": "fsdp", "reshard_after_forward": false)", gather), 1, 1e-9);
+  EXPECT_NEAR(volumes(R"(, "dp_kind": "zero3")", scatter), 1, 1e-9);
+  // Stage 2 scatters every micro-batch's gradients, and gathers the parameters once for both.
+  EXPECT_NEAR(volumes(R"(, "dp_kind": "zero2")", scatter), 1, 1e-9);
+  EXPECT_NEAR(volumes(R"(, "dp_kind": "zero2")", gather), 0.5, 1e-9);
+}
+
 TEST(PipelineTraffic, IsOneActivationABoundaryDirectionAndMicroBatch) {
   const Lowered whole(R"(, "scatter_gather": false)");
   const Lowered sliced(R"(, "scatter_gather": true)");

@@ -1,4 +1,5 @@
 #include "sim/program/training_step.hpp"
+#include "sim/program/step_shape.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,7 +37,12 @@ class DrawnJob {
     job.plan.scatter_gather = coin();
     job.plan.overlap_grad_reduce = coin();
     job.plan.overlap_param_gather = coin();
-    job.plan.dp_kind = static_cast<DataParallelKind>(below(3));
+    const DataParallelKind kinds[] = {
+        DataParallelKind::kDdp,  DataParallelKind::kZero1, DataParallelKind::kDistributedOptimizer,
+        DataParallelKind::kFsdp, DataParallelKind::kZero2, DataParallelKind::kZero3};
+    job.plan.dp_kind = kinds[below(pp == 1 ? 6 : 4)];  // stages 2 and 3 know no pipeline
+    job.plan.prefetch = below(4) * (job.plan.dp_kind == DataParallelKind::kZero3 ? 2000 : 1);
+    job.plan.reshard_after_forward = coin();
     if (coin()) job.plan.bucket_elements = 2000;
     job.plan.recompute = static_cast<Recompute>(below(3));
     job.plan.recompute_layers = below(2);
@@ -173,8 +179,20 @@ std::vector<Instance> resolved(const Program& program, BufferRef reference, int 
     return {{reference.family, family.per_layer ? reference.layer + layer : 0}};
   }
   std::vector<Instance> instances;
-  for (const BufferRef& mirror : family.mirrors) instances.push_back({mirror.family, mirror.layer});
+  for (const BufferRef& mirror : family.mirrors) {
+    instances.push_back(
+        {mirror.family, mirror.layer + (family.per_layer ? reference.layer + layer : 0)});
+  }
   return instances;
+}
+
+int gradient_of(const Program& program, int parameter) {
+  const std::string name = program.buffers[static_cast<std::size_t>(parameter)].name + "_gradient";
+  for (std::size_t b = 0; b < program.buffers.size(); ++b) {
+    if (program.buffers[b].name == name) return static_cast<int>(b);
+  }
+  ADD_FAILURE() << "there is no " << name;
+  return -1;
 }
 
 TEST(TrainingStep, EveryParameterHasOneGradientAndIsUpdatedOnce) {
@@ -183,18 +201,21 @@ TEST(TrainingStep, EveryParameterHasOneGradientAndIsUpdatedOnce) {
     if (!job) continue;
     SCOPED_TRACE(seed);
     const Program program = lower(*job);
+    // Stages 2 and 3 and FSDP reduce every micro-batch's gradients, over a pipeline once a step.
+    const auto times =
+        StepShape(*job).fresh_gradients ? static_cast<int>(program.micro_batches) : 1;
     for (const RankKind& kind : program.kinds) {
-      std::set<Instance> parameters, gradients;
+      // Held whole, or in a share of the parameters or of their fp32 copies.
+      std::set<Instance> gradients;
       for (const BufferRef& held : kind.persistent) {
         const BufferFamily& family = program.buffers[static_cast<std::size_t>(held.family)];
-        if (family.category == BufferCategory::kParameter) {
-          EXPECT_TRUE(parameters.insert({held.family, held.layer}).second) << family.name;
-        }
-        if (family.category == BufferCategory::kGradient) {
-          EXPECT_TRUE(gradients.insert({held.family, held.layer}).second) << family.name;
+        if (family.category != BufferCategory::kParameter && !family.name.starts_with("master"))
+          continue;
+        for (const Instance& parameter : resolved(program, held, 0)) {
+          gradients.insert({gradient_of(program, parameter.first), parameter.second});
         }
       }
-      ASSERT_EQ(parameters.size(), gradients.size());
+      EXPECT_FALSE(gradients.empty());
       std::map<Instance, int> updated, reduced;
       visit_operations(program, kind, [&](const TemplateOperation& operation, int layer) {
         const auto* kernel = std::get_if<Kernel>(&operation.operation);
@@ -209,14 +230,15 @@ TEST(TrainingStep, EveryParameterHasOneGradientAndIsUpdatedOnce) {
         }
         if (collective != nullptr && operation.cause == Cause::kDataParallel) {
           for (const BufferRef& read : operation.reads) {
-            const Instance instance{read.family, read.layer + layer};
+            const bool per_layer = program.buffers[static_cast<std::size_t>(read.family)].per_layer;
+            const Instance instance{read.family, per_layer ? read.layer + layer : 0};
             if (gradients.contains(instance)) ++reduced[instance];
           }
         }
       });
       for (const Instance& gradient : gradients) {
         EXPECT_EQ(updated[gradient], 1);
-        EXPECT_EQ(reduced[gradient], job->plan.dp > 1 ? 1 : 0);
+        EXPECT_EQ(reduced[gradient], job->plan.dp > 1 ? times : 0);
       }
     }
   }

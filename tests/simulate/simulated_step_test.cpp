@@ -85,7 +85,12 @@ std::string random_job(std::mt19937& random) {
   plan += R"(, "micro_batch": )" + pick({"1", "2"});
   plan += R"(, "sequence_parallel": )" + pick({"true", "false"});
   plan += R"(, "recompute": ")" + pick({"none", "selective", "full"}) + "\"";
-  plan += R"(, "dp_kind": ")" + pick({"ddp", "zero1", "distributed_optimizer"}) + "\"";
+  plan += R"(, "dp_kind": ")" +
+          (pp == "1" ? pick({"ddp", "zero1", "distributed_optimizer", "zero2", "zero3", "fsdp"})
+                     : pick({"ddp", "zero1", "distributed_optimizer", "fsdp"})) +
+          "\"";
+  plan += R"(, "reshard_after_forward": )" + pick({"true", "false"});
+  plan += R"(, "prefetch": )" + pick({"0", "1", "20000000"});
   plan += R"(, "overlap_grad_reduce": )" + pick({"true", "false"});
   plan += R"(, "overlap_p2p": )" + (schedule == "interleaved" ? pick({"true", "false"}) : "false");
   return R"({"model": {"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16,

@@ -1,7 +1,7 @@
 // Parameters that live in shares: PyTorch's fully sharded data parallelism (Zhao et al., arXiv
 // 2304.11277) and stage 3 of ZeRO (Rajbhandari et al., arXiv 1910.02054). The tensors of a layer,
-// and those outside the layers, are units. A unit's parameters are gathered before they are used and
-// dropped afterwards; its gradients are reduced into shares as soon as the backward pass has
+// and those outside the layers, are units. A unit's parameters are gathered before they are used
+// and dropped afterwards; its gradients are reduced into shares as soon as the backward pass has
 // completed them. What is alive at once follows from where the gathers are issued.
 //
 // Order. A gather that is issued ahead waits for what the compute stream has been given until then,
