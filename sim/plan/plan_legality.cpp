@@ -259,6 +259,10 @@ class Legality {
       return;
     }
     if (plan_.schedule != "interleaved") note("vpp_group", "the schedule is not interleaved");
+    const Schedule* schedule = find_schedule(plan_.schedule);
+    if (schedule != nullptr && schedule->asynchronous) {
+      note("overlap_p2p", "the messages of " + schedule->name + " are always asynchronous");
+    }
     if (plan_.scatter_gather && reading_.tp == 1) {
       note("scatter_gather", "tp is 1");
       plan_.scatter_gather = false;

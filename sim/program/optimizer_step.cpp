@@ -317,10 +317,11 @@ int OptimizerStep::update() {
 }
 
 // Parts of the gradient by how often the whole model's sum over ranks counts them: [0] held by
-// every rank of a tensor-parallel group, [1] by one. The second copy of a tied word table counts
-// nowhere.
+// every rank of a tensor-parallel group, [1] by one. The second copy of a tied word table, or
+// of the whole model, counts nowhere.
 std::vector<OptimizerStep::NormPart> OptimizerStep::norm_parts() const {
   std::vector<NormPart> parts(2);
+  if (!counts_in_norm_) return parts;
   const auto add = [&](bool sharded, BufferRef gradient, std::int64_t elements) {
     NormPart& part = parts[sharded || shape_.tp == 1 ? 1 : 0];
     part.gradients.push_back(gradient);

@@ -34,6 +34,8 @@ class OptimizerStep {
   Step reduce(std::size_t bucket, PortRef complete, bool adds = false);
   Step reduce(std::size_t bucket);
   bool reduces() const { return builder_.shape().dp > 1; }
+  // Another rank holds the same parameters and counts them in the norm.
+  void leave_norm_to_the_other_copy() { counts_in_norm_ = false; }
 
   // Templates; -1 where there is nothing to do.
   int begin();         // host work of the step, cleared gradients
@@ -91,7 +93,7 @@ class OptimizerStep {
   const StepShape& shape_;
   std::string rank_name_;
   ParameterId tied_ = kNoParameter;
-  bool owns_tied_ = true;
+  bool owns_tied_ = true, counts_in_norm_ = true;
   int norm_ = -1, loss_ = -1;
   bool shared_ = false;  // the optimizer works on shares over dp
   ShardedUnits* units_ = nullptr;

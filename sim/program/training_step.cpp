@@ -356,6 +356,8 @@ class TrainingStep {
                             tied_apart() ? embedding_.word() : kNoParameter, holds(&Stage::first),
                             norm_, holds(&Stage::last) ? head_.total() : -1,
                             units_ ? &*units_ : nullptr);
+    const bool second_copy = schedule_.copies > 1 && rank >= shape_.pp / 2;
+    if (second_copy) optimizer.leave_norm_to_the_other_copy();
     make_persistent(kind, tensors, optimizer);
 
     std::vector<StagePasses> passes(stages_.size());
@@ -366,6 +368,7 @@ class TrainingStep {
     issue(kind, "begin", optimizer.begin());
     issue(kind, "gather_parameters", optimizer.gather_first());
     issue_actions(kind, rank, chunks, passes);
+    if (schedule_.copies > 1) issue(kind, "sum_copies", sum_copies(rank, chunks));
     issue_update(kind, chunks, optimizer);
     builder_.program().kinds.push_back(std::move(kind));
   }
@@ -402,9 +405,41 @@ class TrainingStep {
       chunk.last_inputs = chunk.last.size();
       chunk.last.insert(chunk.last.end(), chunk.weight.begin(), chunk.weight.end());
     }
-    chunk.early = reduces_early() && (ends_whole || ends_halved);
+    chunk.early = reduces_early() && schedule_.copies == 1 && (ends_whole || ends_halved);
     chunk.tensors = firing_order(builder_, chunk.last);
     return chunk;
+  }
+
+  // Two copies of the model (DualPipe): rank r holds the stages that rank p - 1 - r holds of the
+  // other, so the two sum their gradients, and their losses, before anything else is done with
+  // them.
+  int sum_copies(int rank, const std::vector<Chunk>& chunks) {
+    const int other = shape_.pp - 1 - rank;
+    const int nearer = std::min(rank, other), farther = std::max(rank, other);
+    const int group = builder_.add_group(
+        GroupFamily{"copies" + std::to_string(nearer), {"pp"}, {nearer, farther}});
+    std::vector<Tensor> tensors;
+    for (const Chunk& chunk : chunks) {
+      for (const FiredTensor& fired : chunk.tensors) tensors.push_back(fired.tensor);
+    }
+    std::sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) {
+      return std::pair(a.parameter, a.layer) < std::pair(b.parameter, b.layer);
+    });
+    OperationList list("step.sum_copies.rank" + std::to_string(rank));
+    const auto sum = [&](const char* name, std::vector<BufferRef> buffers, std::int64_t elements,
+                         DataType type) {
+      Collective collective;
+      collective.elements = elements;
+      collective.type = type;
+      list.add(name, collective, buffers, buffers, Cause::kDataParallel);
+      list.last().group = group;
+    };
+    std::int64_t elements = 0;
+    for (const Tensor& tensor : tensors)
+      elements += builder_.parameter(tensor.parameter).elements();
+    sum("copies.gradients", gradients_of(builder_, tensors), elements, shape_.gradient);
+    if (rank == 0 || other == 0) sum("copies.loss", {{head_.total()}}, 1, DataType::kFp64);
+    return builder_.add_template(list);
   }
 
   // Where one rank holds the first and the last stage, it holds the tied table once: with the chunk

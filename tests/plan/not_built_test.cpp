@@ -112,7 +112,7 @@ TEST(PublishedJobs, AreReadOrNameTheirRules) {
            {"vtrain-multi.json", {}},
            {"zb-1f1b.json", {}},
            {"zb-interleaved.json", {}},
-           {"zb-h2.json", {"zb-h2"}},
+           {"zb-h2.json", {}},
            {"alephalpha.json", {}},
            {"vocabpp-parallel-2.json", {"vocabulary parallel-2"}},
            {"mosaic-fsdp.json", {}},

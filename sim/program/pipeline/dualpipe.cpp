@@ -123,7 +123,6 @@ Schedule dual(std::string name) {
   schedule.fixed_stages_per_rank = 2;
   schedule.splits_backward = true;
   schedule.asynchronous = true;
-  schedule.lowered = false;
   // Both lay two stages on a rank, r and 2p - 1 - r; in DualPipe the second is stage p - 1 - r of
   // the other copy.
   schedule.rank_of = folded_rank;

@@ -13,7 +13,6 @@ Schedule looped_bfs() {
       "Breadth-first pipeline parallelism, arXiv 2211.05953; order of PyTorch's ScheduleLoopedBFS";
   schedule.fixed_stages_per_rank = 0;
   schedule.asynchronous = true;
-  schedule.lowered = false;
   schedule.refusal = [](const ScheduleShape& shape) {
     std::string counts = refusal_of_counts(shape);
     if (!counts.empty() || shape.stages_per_rank >= 2) return counts;
