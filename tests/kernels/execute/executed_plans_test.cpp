@@ -57,6 +57,23 @@ TEST_P(ExecutedPlans, GivesTheLossAndGradientsOfOneRank) {
   }
 }
 
+TEST_P(ExecutedPlans, LearnsInFiftySteps) {
+  const ExecutedPlan& plan = GetParam();
+  if (!nightly()) GTEST_SKIP() << "nightly: set HEADWAY_NIGHTLY";
+  constexpr int kSteps = 50, kMean = 5;
+  ExecuteOptions options;
+  options.steps = kSteps;
+  const ExecutionResult result = execute(lower(plan.job()), options);
+  ASSERT_EQ(result.outcome, Outcome::kFinished) << testing::PrintToString(result.messages);
+  double first = 0, last = 0;
+  for (int s = 0; s < kMean; ++s) {
+    first += result.steps[static_cast<std::size_t>(s)].loss / kMean;
+    last += result.steps[static_cast<std::size_t>(kSteps - 1 - s)].loss / kMean;
+  }
+  std::cout << plan.name << ": loss " << first << " -> " << last << '\n';
+  EXPECT_LT(last, 0.9 * first);
+}
+
 TEST_P(ExecutedPlans, HidesNoMutation) {
   const ExecutedPlan& plan = GetParam();
   if (!plan.mutated && !nightly()) GTEST_SKIP() << "nightly: set HEADWAY_NIGHTLY";
