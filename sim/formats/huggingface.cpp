@@ -31,7 +31,7 @@ std::string_view word(PositionEmbedding position) {
       return "learned";
     case PositionEmbedding::kAlibi:
       return "alibi";
-    case PositionEmbedding::kNone:
+    case PositionEmbedding::kNoPosition:
       return "none";
   }
   return "";

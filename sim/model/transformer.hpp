@@ -14,7 +14,7 @@
 namespace headway {
 
 enum class Activation : std::uint8_t { kGelu, kSilu, kRelu, kSquaredRelu };
-enum class PositionEmbedding : std::uint8_t { kRope, kLearned, kAlibi, kNone };
+enum class PositionEmbedding : std::uint8_t { kRope, kLearned, kAlibi, kNoPosition };
 enum class Norm : std::uint8_t { kRmsNorm, kLayerNorm };
 
 // Multi-head latent attention (DeepSeek-V2): queries, keys and values pass through a narrow

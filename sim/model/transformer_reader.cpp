@@ -201,7 +201,7 @@ class TransformerReader {
       position = *word == "rope"      ? PositionEmbedding::kRope
                  : *word == "learned" ? PositionEmbedding::kLearned
                  : *word == "alibi"   ? PositionEmbedding::kAlibi
-                                      : PositionEmbedding::kNone;
+                                      : PositionEmbedding::kNoPosition;
     }
     model_.norm = norm;
     model_.position_embedding = position;

@@ -22,7 +22,7 @@ std::string_view name(DataParallelKind kind) {
 
 std::string_view name(Recompute recompute) {
   switch (recompute) {
-    case Recompute::kNone:
+    case Recompute::kNothing:
       return "none";
     case Recompute::kSelective:
       return "selective";

@@ -14,11 +14,16 @@
 namespace headway {
 
 enum class DataParallelKind : std::uint8_t {
-  kDdp, kZero1, kDistributedOptimizer, kZero2, kZero3, kFsdp
+  kDdp,
+  kZero1,
+  kDistributedOptimizer,
+  kZero2,
+  kZero3,
+  kFsdp
 };
-enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
-std::string_view name(DataParallelKind kind);   // "distributed_optimizer"
-std::string_view name(Recompute recompute);     // "selective"
+enum class Recompute : std::uint8_t { kNothing, kSelective, kFull };
+std::string_view name(DataParallelKind kind);  // "distributed_optimizer"
+std::string_view name(Recompute recompute);    // "selective"
 
 struct ParallelPlan {
   int tp = 1, cp = 1, ep = 1, pp = 1, dp = 1;
@@ -41,7 +46,7 @@ struct ParallelPlan {
   // gathers in flight), zero3: in elements (stage3_prefetch_bucket_size).
   std::int64_t prefetch = 0;
   DataType gradient_type = DataType::kFp32;
-  Recompute recompute = Recompute::kNone;
+  Recompute recompute = Recompute::kNothing;
   std::int64_t recompute_layers = 0;  // full: of each virtual stage, its first so many; 0: all
   std::string optimizer = "adamw";    // "adamw", "sgd"
   bool synchronous_optimizer = true;  // global gradient norm before the step

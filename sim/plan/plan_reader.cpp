@@ -183,7 +183,7 @@ class PlanReader {
     const auto word = section_.choice("recompute", {"none", "selective", "full"}, "none");
     plan.recompute = word == "full"        ? Recompute::kFull
                      : word == "selective" ? Recompute::kSelective
-                                           : Recompute::kNone;
+                                           : Recompute::kNothing;
     plan.recompute_layers =
         section_.optional_integer("recompute_layers", {.min = 0, .max = kLargestCount}).value_or(0);
     const auto modules = section_.optional_words("recompute_modules", module_words);

@@ -46,7 +46,7 @@ std::string plan_words(const Job& job) {
   words += ", " + counted(plan.micro_batches, "micro-batch") + " of " +
            counted(plan.micro_batch, "sequence");
   words += print(" of %lld tokens", static_cast<long long>(job.sequence_length));
-  if (plan.recompute != Recompute::kNone) {
+  if (plan.recompute != Recompute::kNothing) {
     words += ", recompute " + std::string(name(plan.recompute));
   }
   if (plan.sequence_parallel && plan.tp > 1) words += ", sequence parallel";
