@@ -64,7 +64,7 @@ std::optional<Topology> read(const TopologyArguments& arguments, Problems& probl
     if (!one) return std::nullopt;
     const std::int64_t all =
         static_cast<std::int64_t>(std::max(1, arguments.nodes)) * one->gpus_per_node();
-    gpus = static_cast<int>(std::min<std::int64_t>(all, 2 * kMostGpus));
+    gpus = static_cast<int>(std::min(all, std::int64_t{2} * kMostGpus));
   }
   return read_topology(arguments.cluster, gpus, {}, place, problems);
 }
