@@ -1,7 +1,9 @@
 #include "sim/plan/plan_legality.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <tuple>
 
 #include "sim/program/schedule.hpp"
 
@@ -158,7 +160,33 @@ class Legality {
         return;
       }
     }
-    resolve_layers(static_cast<std::int64_t>(plan_.pp) * plan_.vpp / schedule->copies);
+    const std::int64_t stages = static_cast<std::int64_t>(plan_.pp) * plan_.vpp / schedule->copies;
+    resolve_layers(stages);
+    if (static_cast<std::int64_t>(plan_.stage_layers.size()) == stages) check_apart(*schedule);
+  }
+
+  // What crosses a boundary is known by its layer, so a rank may receive at no two boundaries of
+  // one layer in the same direction.
+  void check_apart(const Schedule& schedule) {
+    const ScheduleShape shape = {plan_.pp, plan_.vpp, 1, plan_.vpp_group};
+    const int stages = static_cast<int>(plan_.stage_layers.size());
+    std::map<std::tuple<int, bool, std::int64_t>, int> seen;  // rank, forward, layer -> stage
+    std::int64_t layer = 0;
+    for (int s = 1; s < stages; ++s) {
+      layer += plan_.stage_layers[static_cast<std::size_t>(s - 1)];
+      const int before = schedule.rank_of(s - 1, shape), behind = schedule.rank_of(s, shape);
+      if (before == behind) continue;
+      for (const bool forward : {true, false}) {
+        const int rank = forward ? behind : before, stage = forward ? s : s - 1;
+        const auto [found, fresh] = seen.try_emplace({rank, forward, layer}, stage);
+        if (fresh) continue;
+        const int from = forward ? found->second : found->second + 1;
+        problem("stage_layers", "no layer in virtual stages " + text(from) + " to " +
+                                    text(from + stage - found->second - 1) + ", between two of " +
+                                    "pipeline rank " + text(rank) + "; expected at least one");
+        return;
+      }
+    }
   }
 
   void check_data_parallelism() {

@@ -228,6 +228,19 @@ TEST(BadJob, NamesWhatThePipelineCannotDo) {
       {R"("pp": 16, "micro_batch": 1, "schedule": "interleaved", "vpp": 3)",
        R"("pp": 2, "stage_layers": [48, 47])",
        {"job.json: /plan/stage_layers: the entries add up to 95, the model has 96 layers"}},
+      // The same layer would cross to (or back to) a rank twice.
+      {R"("pp": 16, "micro_batch": 1, "schedule": "interleaved", "vpp": 3)",
+       R"("pp": 4, "schedule": "interleaved", "vpp": 2, "stage_layers": [48, 0, 0, 0, 0, 48, 0, 0])",
+       {"job.json: /plan/stage_layers: no layer in virtual stages 1 to 4, between two of pipeline "
+        "rank 1; expected at least one"}},
+      {R"("pp": 16, "micro_batch": 1, "schedule": "interleaved", "vpp": 3)",
+       R"("pp": 4, "schedule": "zb-v", "stage_layers": [48, 1, 0, 0, 0, 0, 0, 47])",
+       {"job.json: /plan/stage_layers: no layer in virtual stages 2 to 4, between two of pipeline "
+        "rank 2; expected at least one"}},
+      {R"("pp": 16, "micro_batch": 1, "schedule": "interleaved", "vpp": 3)",
+       R"("pp": 4, "schedule": "zb-v", "stage_layers": [48, 1, 0, 0, 0, 0, 47, 0])",
+       {"job.json: /plan/stage_layers: no layer in virtual stages 2 to 4, between two of pipeline "
+        "rank 2; expected at least one"}},
   });
 }
 

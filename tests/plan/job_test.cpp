@@ -190,6 +190,14 @@ TEST(Job, NotesKeysWithoutEffect) {
   EXPECT_THAT(job.plan.stage_layers, ElementsAre(96));
 }
 
+TEST(Job, NotesThatSomeSchedulesNeverWaitForTheirMessages) {
+  const Job job = read(kGpt3Job, {{"plan.schedule", "zb-v", "--schedule"},
+                                  {"plan.vpp", "2", "--vpp"},
+                                  {"plan.overlap_p2p", "false", "--overlap-p2p"}});
+  EXPECT_THAT(job.notes, testing::Contains("plan.overlap_p2p has no effect: the messages of zb-v "
+                                           "are always asynchronous"));
+}
+
 TEST(Job, TakesValuesThatSayOff) {
   const Job job = read(kGpt3Job, {{"plan.cp", "1", "--cp"},
                                   {"plan.ep", "1", "--ep"},
