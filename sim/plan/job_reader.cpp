@@ -401,6 +401,11 @@ class JobReader {
                          " overlaps p2p in the interleaved schedule only");
       }
     }
+    const bool sharded =
+        plan.dp_kind == DataParallelKind::kZero3 || plan.dp_kind == DataParallelKind::kFsdp;
+    if (sharded && software_->sharded_network_efficiency > 0) {
+      software_->dp_network_efficiency = software_->sharded_network_efficiency;
+    }
     const bool own_bucket = !section.given("bucket") && !section.given("bucket_elements");
     if (plan.bucket_elements && own_bucket) {
       plan.bucket_elements =

@@ -124,6 +124,10 @@ void read_machine_side(SourcedValues& values, Software& software) {
   values.take("dp_network_efficiency", software.dp_network_efficiency, [](ObjectReader& leaf) {
     return leaf.number("value", {.min = 0, .max = 1, .min_excluded = true});
   });
+  values.take("sharded_network_efficiency", software.sharded_network_efficiency,
+              [](ObjectReader& leaf) {
+                return leaf.number("value", {.min = 0, .max = 1, .min_excluded = true});
+              });
   values.bytes("context", software.context);
   values.bytes("workspace", software.workspace);
 }

@@ -58,6 +58,8 @@ struct Software {
 
   // Share of the node's nominal NIC bandwidth that its data-parallel collectives reach.
   double dp_network_efficiency = 1;
+  // The same where parameters are gathered for every use (zero3, fsdp); 0: no other.
+  double sharded_network_efficiency = 0;
   // Where each value of the preset comes from, "host_per_step: ...", for reports.
   std::vector<std::string> notes;
 

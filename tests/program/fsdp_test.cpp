@@ -96,6 +96,9 @@ TEST(ShardedUnits, OfStageThreeAreFetchedWithinTheirBucketOfElements) {
   // the embedding's backward reads no parameter.
   EXPECT_EQ(text(lower(sharded(DataParallelKind::kZero3, 2, kLayer)), "0F"),
             "gE g0 FE g1 F0 g2 F1 g3 F2 gH F3 FH");
+  // A layer that does not fit into it is still the next one to be fetched.
+  EXPECT_EQ(text(lower(sharded(DataParallelKind::kZero3, 2, 1)), "0F"),
+            "gE g0 FE g1 F0 g2 F1 g3 F2 gH F3 FH");
   EXPECT_EQ(text(lower(sharded(DataParallelKind::kZero3, 2, 0)), "0B"),
             "gH BH rH g3 B3 r3 g2 B2 r2 g1 B1 r1 g0 B0 r0 BE rE");
 }

@@ -199,7 +199,8 @@ std::vector<ShardedUnits::Gather> ShardedUnits::gathers(const std::vector<Step>&
 
 // The step before which a gather is issued: the one that needs the gather `prefetch` units before
 // it, or in stage 3 the first one from which on what is gathered and not yet used stays within
-// `prefetch` elements.
+// `prefetch` elements. DeepSpeed fetches the matrices of a layer one by one; where they are more
+// than that together, the first of them still come ahead, and here all.
 std::size_t ShardedUnits::issued_before(const std::vector<Gather>& gathers,
                                         std::size_t index) const {
   const ParallelPlan& plan = builder_.job().plan;
@@ -210,7 +211,9 @@ std::size_t ShardedUnits::issued_before(const std::vector<Gather>& gathers,
   std::int64_t left = plan.prefetch;
   for (std::size_t g = index + 1; g-- > 0;) {
     left -= units_[static_cast<std::size_t>(gathers[g].unit)].elements;
-    if (left < 0) return gathers[g].needed;
+    if (left >= 0) continue;
+    const bool next = g == index && g > 0 && plan.prefetch > 0;
+    return gathers[next ? g - 1 : g].needed;
   }
   return 0;
 }
