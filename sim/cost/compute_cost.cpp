@@ -23,10 +23,10 @@ ScorePasses score_passes(const Attention& attention) {
   // Megatron-LM's fused kernel (scaled_upper_triang_masked_softmax.h) reads a row up to its
   // diagonal, and writes zeros beyond.
   if (attention.fused && attention.causal) passes.reads /= 2;
-  if (!attention.fused) {  // the mask is filled in by a kernel of its own, backward as well
-    passes.reads += 1;
-    passes.writes += 1;
-    ++passes.kernels;
+  // Eager: cast to fp32, fill in the mask, softmax, cast back; and the same backwards.
+  if (!attention.fused) {
+    constexpr double kWide = 4;
+    passes = {1, 1, (attention.backward ? 7 : 6) * kWide, 4};
   }
   if (attention.dropout) {
     passes.reads += 1;

@@ -28,19 +28,17 @@ constexpr Passes kEagerRotaryForward = {10, 0, 0, 5};
 // The same backwards, with the gradient's slices put together again.
 constexpr Passes kEagerRotaryBackward = {12, 0, 0, 6};
 
-// Megatron's unfused vocabulary-parallel loss in fp32 (tensor_parallel/cross_entropy.py): cast and
-// maximum; subtract, exponential, sum and divide in place; backward a product in place and a cast.
-// Logits that come in fp32 were cast by an operation of their own, and so is a gradient that leaves
-// so.
+// Megatron's unfused vocabulary-parallel loss (tensor_parallel/cross_entropy.py), in the type that
+// the logits come in; casts are operations of their own. Maximum; subtract, exponential, sum and
+// divide in place; backward a product in place.
 Passes cross_entropy(const Kernel& kernel) {
-  const auto wide = [](DataType type) { return size_of(type, 1).count >= 4; };
   switch (kernel.kind) {
     case KernelKind::kCrossEntropyMaximum:
-      return kernel.fused || wide(kernel.type) ? Passes{1, 0, 0, 1} : Passes{1, 0, 4 + 4, 2};
+      return {1, 0, 0, 1};
     case KernelKind::kCrossEntropySums:
-      return kernel.fused ? Passes{1, 0, 4, 1} : Passes{0, 0, 8 + 8 + 4 + 8, 4};
+      return kernel.fused ? Passes{1, 1, 0, 1} : Passes{2 + 2 + 1 + 2, 0, 0, 4};
     default:
-      return kernel.fused || wide(kernel.output) ? Passes{0, 1, 4, 1} : Passes{0, 1, 8 + 4, 2};
+      return {1, 1, 0, 1};
   }
 }
 

@@ -161,6 +161,7 @@ class ResolvedJob {
     leaf("launch", std::string_view(software.launch == Launch::kEager ? "eager" : "cuda_graph"));
     const Origin framework = Origin::kFramework;  // what only a preset can say
     leaf("fused_rotary", software.fused_rotary, framework);
+    leaf("narrow_loss", software.narrow_loss, framework);
     leaf("gathered_logits", software.gathered_logits, framework);
     leaf("dropout", software.dropout, framework);
     leaf("accumulation", word(software.accumulation), framework);
@@ -171,6 +172,7 @@ class ResolvedJob {
     leaf("batched_p2p", software.batched_p2p, framework);
     leaf("p2p_synchronises", software.p2p_synchronises, framework);
     leaf("p2p_blocking", to_text(software.p2p_blocking), framework);
+    leaf("launch_blocking", software.launch_blocking, framework);
     leaf("host_per_kernel_forward", to_text(software.host_per_kernel_forward), framework);
     leaf("host_per_kernel_backward", to_text(software.host_per_kernel_backward), framework);
     leaf("host_per_micro_batch", to_text(software.host_per_micro_batch), framework);

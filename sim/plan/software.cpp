@@ -88,6 +88,7 @@ void read_kernels(SourcedValues& values, Software& software) {
   values.boolean("fused_norm", software.fused_norm);
   values.boolean("fused_rotary", software.fused_rotary);
   values.boolean("fused_loss", software.fused_loss);
+  values.boolean("narrow_loss", software.narrow_loss);
   values.boolean("gathered_logits", software.gathered_logits);
   values.take("dropout", software.dropout,
               [](ObjectReader& leaf) { return leaf.number("value", {.min = 0, .max = 0.99}); });
@@ -109,6 +110,7 @@ void read_kernels(SourcedValues& values, Software& software) {
 void read_machine_side(SourcedValues& values, Software& software) {
   values.word<Launch>("launch", software.launch,
                       {{"eager", Launch::kEager}, {"cuda_graph", Launch::kCudaGraph}});
+  values.boolean("launch_blocking", software.launch_blocking);
   values.time("host_per_kernel_forward", software.host_per_kernel_forward);
   values.time("host_per_kernel_backward", software.host_per_kernel_backward);
   values.time("host_per_micro_batch", software.host_per_micro_batch);

@@ -35,6 +35,7 @@ struct Software {
   bool fused_norm = true;
   bool fused_rotary = true;
   bool fused_loss = false;       // whole cross entropy in one kernel per pass
+  bool narrow_loss = false;      // unfused, on the head's 16-bit logits rather than a fp32 copy
   bool gathered_logits = false;  // the loss works on logits gathered over tp
   double dropout = 0;            // hidden and attention
   GradientAccumulation accumulation = GradientAccumulation::kFused;
@@ -48,6 +49,8 @@ struct Software {
   std::int64_t vocabulary_multiple = 128;  // padded to this times tp; 1: not padded
   bool pad_vocabulary_at_tp1 = true;
   Launch launch = Launch::kEager;
+
+  bool launch_blocking = false;  // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel
 
   // Host times (eager). Per launched kernel, forward and backward apart; per micro-batch and stage;
   // per step. `host_tp_jitter[i]` multiplies them at tp = 2^i: a collective waits for the slowest

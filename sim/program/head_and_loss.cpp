@@ -71,6 +71,8 @@ void HeadAndLoss::make_loss_buffers() {
     logits_ = logits("loss.logits", shape_.statistics, gathered(), saved);
     if (gathered()) {
       whole_gradient_ = logits("head.logits_whole_gradient", shape_.storage, true, once);
+      softmax_ = logits("loss.softmax", shape_.statistics, true, saved);
+      softmax_gradient_ = logits("loss.softmax_gradient", shape_.statistics, true, once);
     }
   }
   if (widened() || gathered()) {
@@ -105,6 +107,10 @@ Kernel HeadAndLoss::narrow_kernel(KernelKind kind, std::int64_t columns) const {
   return result;
 }
 
+Kernel HeadAndLoss::loss_kernel(KernelKind kind) const {
+  return widened() ? kernel(kind, loss_columns()) : narrow_kernel(kind, loss_columns());
+}
+
 void HeadAndLoss::make_forward() {
   OperationList list("head.forward");
   norm_forward(builder_, list, norm_, {hidden_});
@@ -136,8 +142,7 @@ void HeadAndLoss::make_forward() {
 
 void HeadAndLoss::loss_forward(OperationList& list) {
   if (in_one_kernel()) {
-    list.add("loss.cross_entropy",
-             narrow_kernel(KernelKind::kFusedCrossEntropyForward, loss_columns()),
+    list.add("loss.cross_entropy", loss_kernel(KernelKind::kFusedCrossEntropyForward),
              {{logits_}, {targets_}}, {{loss_}, {statistics_}});
     return;
   }
@@ -149,11 +154,13 @@ void HeadAndLoss::loss_forward(OperationList& list) {
                               how);
     }
   };
-  list.add("loss.maximum", kernel(KernelKind::kCrossEntropyMaximum, loss_columns()), {{logits_}},
+  list.add("loss.maximum", loss_kernel(KernelKind::kCrossEntropyMaximum), {{logits_}},
            {{maximum_}});
   reduce("loss.maximum_all_reduce", {{maximum_}}, ReduceOperator::kMaximum);
-  list.add("loss.sums", kernel(KernelKind::kCrossEntropySums, loss_columns()),
-           {{logits_}, {maximum_}, {targets_}}, {{predicted_}, {sums_}, {logits_}});
+  std::vector<BufferRef> writes = {{predicted_}, {sums_}, {logits_}};
+  if (softmax_ >= 0) writes.push_back({softmax_});
+  list.add("loss.sums", loss_kernel(KernelKind::kCrossEntropySums),
+           {{logits_}, {maximum_}, {targets_}}, std::move(writes));
   if (builder_.job().software.fused_loss) {
     // Megatron-LM, fusions/fused_cross_entropy.py: both sums in one message.
     reduce("loss.sums_all_reduce", {{predicted_}, {sums_}}, ReduceOperator::kSum);
@@ -167,14 +174,18 @@ void HeadAndLoss::loss_forward(OperationList& list) {
 
 int HeadAndLoss::make_backward(const char* name, bool input_only) {
   OperationList list(name);
-  Kernel gradient = in_one_kernel()
-                        ? narrow_kernel(KernelKind::kFusedCrossEntropyBackward, loss_columns())
-                        : kernel(KernelKind::kCrossEntropyBackward, loss_columns());
+  Kernel gradient = loss_kernel(in_one_kernel() ? KernelKind::kFusedCrossEntropyBackward
+                                                : KernelKind::kCrossEntropyBackward);
   gradient.scale = shape_.loss_scale;
-  const std::vector<BufferRef> reads =
-      in_one_kernel() ? std::vector<BufferRef>{{logits_}, {targets_}, {statistics_}}
-                      : std::vector<BufferRef>{{logits_}, {sums_}, {targets_}};
-  list.add("loss.backward", gradient, reads, {{logits_}});
+  std::vector<BufferRef> reads = in_one_kernel()
+                                     ? std::vector<BufferRef>{{logits_}, {targets_}, {statistics_}}
+                                     : std::vector<BufferRef>{{logits_}, {sums_}, {targets_}};
+  std::vector<BufferRef> writes = {{logits_}};
+  if (softmax_ >= 0) {
+    reads.push_back({softmax_});
+    writes.push_back({softmax_gradient_});
+  }
+  list.add("loss.backward", gradient, std::move(reads), std::move(writes));
   if (widened()) {
     Kernel cast = kernel(KernelKind::kCast, loss_columns());
     cast.output = shape_.storage;

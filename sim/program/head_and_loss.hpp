@@ -34,11 +34,15 @@ class HeadAndLoss {
   int make_backward(const char* name, bool input_only);
   void loss_forward(OperationList& list);
   Kernel kernel(KernelKind kind, std::int64_t columns) const;
-  // The same over logits in the head's type.
+  // The same in the head's type.
   Kernel narrow_kernel(KernelKind kind, std::int64_t columns) const;
+  // A pass over the logits, in the type that the loss works on.
+  Kernel loss_kernel(KernelKind kind) const;
   bool gathered() const { return shape_.tp > 1 && builder_.job().software.gathered_logits; }
   // Whether the loss works on an fp32 copy of the logits.
-  bool widened() const { return shape_.logits_are_narrow && !in_one_kernel(); }
+  bool widened() const {
+    return shape_.logits_are_narrow && !in_one_kernel() && !builder_.job().software.narrow_loss;
+  }
   // Whether one rank sees the whole vocabulary and one kernel computes its loss.
   bool in_one_kernel() const {
     return builder_.job().software.fused_loss && (shape_.tp == 1 || gathered());
@@ -53,10 +57,11 @@ class HeadAndLoss {
   NormPart norm_;
   megatron_1d::ColumnParallel head_;
   int targets_ = -1, total_ = -1;
-  int gathered_ = -1;        // logits as they arrive, part after part
-  int arranged_ = -1;        // side by side
-  int logits_ = -1;          // what the loss works on; its gradient replaces it
-  int whole_gradient_ = -1;  // of gathered logits, in the head's type
+  int gathered_ = -1;                         // logits as they arrive, part after part
+  int arranged_ = -1;                         // side by side
+  int logits_ = -1;                           // what the loss works on; its gradient replaces it
+  int softmax_ = -1, softmax_gradient_ = -1;  // of a loss on gathered logits: no part is in place
+  int whole_gradient_ = -1;                   // of gathered logits, in the head's type
   int maximum_ = -1, predicted_ = -1, sums_ = -1, loss_ = -1, statistics_ = -1;
   int forward_ = -1, backward_ = -1, backward_input_ = -1, backward_weight_ = -1;
 };

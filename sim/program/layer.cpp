@@ -88,10 +88,22 @@ void Layer::make_attention_buffers() {
       scores("probabilities_mask", DataType::kBool);
       scores("dropped_probabilities", shape_.storage);
     }
+    // An eager softmax of 16-bit scores works in fp32 and keeps its result so.
+    if (!software.fused_kernels && shape_.logits_are_narrow) {
+      scores("wide_probabilities", DataType::kFp32);
+    }
   } else {
     core_saved_.push_back(
         {builder_.activation("attention.core_statistics", shape_.statistics, shape_.tokens,
                              shape_.heads, saved, Split::kColumns)});
+  }
+
+  // Eager rotary embeddings do not work in place: queries and keys are kept before and after.
+  if (model.position_embedding == PositionEmbedding::kRope && !software.fused_rotary &&
+      shape_.logits_are_narrow) {
+    rotated_ = builder_.activation("attention.rotated", shape_.storage, shape_.tokens,
+                                   (shape_.heads + shape_.key_value_heads) * shape_.head_dim, saved,
+                                   Split::kColumns);
   }
 
   projection_.name = "attention.projection";
@@ -241,8 +253,10 @@ void Layer::attention_forward(OperationList& list) {
              {{qkv_.output}, {builder_.parameter(qkv_bias_).family}}, {{qkv_.output}});
   }
   if (builder_.job().model.position_embedding == PositionEmbedding::kRope) {
+    std::vector<BufferRef> writes = {{qkv_.output}};
+    if (rotated_ >= 0) writes.push_back({rotated_});
     list.add("attention.rotary", rotary(KernelKind::kRotaryForward), {{qkv_.output}},
-             {{qkv_.output}});
+             std::move(writes));
   }
   attention_core(list, "attention.core", context_);
   megatron_1d::forward(builder_, list, projection_);
@@ -399,6 +413,7 @@ void Layer::attention_backward(OperationList& list, Backward part) {
   }
   std::vector<BufferRef> reads = {{context_gradient_}, {qkv_.output}, {context}};
   reads.insert(reads.end(), core_saved_.begin(), core_saved_.end());
+  if (rotated_ >= 0) reads.push_back({rotated_});
   list.add("attention.core_backward", attention(true), std::move(reads), {{qkv_.output_gradient}});
   if (builder_.job().model.position_embedding == PositionEmbedding::kRope) {
     list.add("attention.rotary_backward", rotary(KernelKind::kRotaryBackward),

@@ -91,6 +91,7 @@ class Layer {
   megatron_1d::ColumnParallel qkv_;
   ParameterId qkv_bias_ = kNoParameter;
   int context_ = -1, context_gradient_ = -1;
+  int rotated_ = -1;                   // queries and keys after an eager rotary embedding
   std::vector<BufferRef> core_saved_;  // what the attention core keeps for its backward
   megatron_1d::RowParallel projection_;
   Residual attention_residual_;

@@ -33,6 +33,12 @@ NormPart make_norm(ProgramBuilder& builder, const std::string& name, bool per_la
   norm.statistics = builder.activation(
       name + "_statistics", shape.statistics, shape.local_tokens, is_rms(builder) ? 1 : 2, copies,
       shape.sequence_parallel ? ProgramBuilder::Split::kRows : ProgramBuilder::Split::kNone);
+  // x in fp32 for its square, and x over its root mean square for the weight's gradient.
+  if (is_rms(builder) && !builder.job().software.fused_norm && shape.logits_are_narrow) {
+    norm.wide = builder.activation(
+        name + "_wide", DataType::kFp32, shape.local_tokens, 2 * shape.hidden, copies,
+        shape.sequence_parallel ? ProgramBuilder::Split::kRows : ProgramBuilder::Split::kNone);
+  }
   norm.output_gradient =
       builder.residual_stream(name + "_output_gradient", shape.storage, Copies::kScratch);
   return norm;
@@ -42,10 +48,12 @@ void norm_forward(ProgramBuilder& builder, OperationList& list, const NormPart& 
                   BufferRef input) {
   std::vector<BufferRef> reads = {input, {builder.parameter(norm.weight).family}};
   if (norm.bias != kNoParameter) reads.push_back({builder.parameter(norm.bias).family});
+  std::vector<BufferRef> writes = {{norm.output}, {norm.statistics}};
+  if (norm.wide >= 0) writes.push_back({norm.wide});
   list.add(norm.name,
            norm_kernel(builder, is_rms(builder) ? KernelKind::kRmsNormForward
                                                 : KernelKind::kLayerNormForward),
-           std::move(reads), {{norm.output}, {norm.statistics}});
+           std::move(reads), std::move(writes));
 }
 
 void norm_backward(ProgramBuilder& builder, OperationList& list, const NormPart& norm,
@@ -59,6 +67,7 @@ void norm_backward(ProgramBuilder& builder, OperationList& list, const NormPart&
     reads.push_back({bias.gradient});
     writes.push_back({bias.gradient});
   }
+  if (norm.wide >= 0) reads.push_back({norm.wide});
   list.add(norm.name + "_backward",
            norm_kernel(builder, is_rms(builder) ? KernelKind::kRmsNormBackward
                                                 : KernelKind::kLayerNormBackward),

@@ -15,6 +15,7 @@ struct NormPart {
   ParameterId bias = kNoParameter;  // layer norm
   int output = -1;
   int statistics = -1;
+  int wide = -1;  // eager norms of 16-bit tensors keep two fp32 tensors; -1: nothing
   int output_gradient = -1;
 };
 

@@ -268,7 +268,8 @@ class Lowering {
       task.stream = operation.stream;
       task.duration = price.price.time;
       task.host = host_time(operation, price, backward);
-      task.host_waits = operation.host_waits;
+      task.host_waits =
+          operation.host_waits || (input_.software.launch_blocking && operation.stream == 0);
       task.label = static_cast<int>(i);
       task.cause = static_cast<int>(operation.cause);
       task.sensitivity = sensitivity(operation);

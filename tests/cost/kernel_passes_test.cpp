@@ -37,10 +37,15 @@ TEST(KernelPasses, OfUnfusedRmsNormAreAboutTenTimesTheFusedOnes) {
 }
 
 TEST(KernelPasses, OfTheUnfusedLossAddUp) {
-  // cast 6, maximum 4; subtract 8, exponential 8, sum 4, divide 8; backward product 8, cast 6
-  EXPECT_EQ(per_element(KernelKind::kCrossEntropyMaximum, false), 10);
-  EXPECT_EQ(per_element(KernelKind::kCrossEntropySums, false), 28);
-  EXPECT_EQ(per_element(KernelKind::kCrossEntropyBackward, false), 14);
+  // In fp32: maximum 4; subtract 8, exponential 8, sum 4, divide 8; backward product 8. In 16 bits
+  // half of that.
+  const DataType full = DataType::kFp32;
+  EXPECT_EQ(per_element(KernelKind::kCrossEntropyMaximum, false, false, full, full), 4);
+  EXPECT_EQ(per_element(KernelKind::kCrossEntropySums, false, false, full, full), 28);
+  EXPECT_EQ(per_element(KernelKind::kCrossEntropyBackward, false, false, full, full), 8);
+  EXPECT_EQ(per_element(KernelKind::kCrossEntropyMaximum, false), 2);
+  EXPECT_EQ(per_element(KernelKind::kCrossEntropySums, false), 14);
+  EXPECT_EQ(per_element(KernelKind::kCrossEntropyBackward, false), 4);
 }
 
 TEST(KernelPasses, OfGradientAccumulationDependOnTheMainGradient) {
