@@ -1,6 +1,7 @@
 #include "sim/commands/command.hpp"
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <exception>
 #include <new>
 #include <ostream>
@@ -13,6 +14,9 @@ namespace headway {
 namespace {
 
 constexpr const char* kVersion = HEADWAY_VERSION;
+
+// Taken while the program is loaded.
+const std::chrono::steady_clock::time_point kStart = std::chrono::steady_clock::now();
 
 void print_help(std::ostream& out) {
   out << "headway " << kVersion
@@ -118,6 +122,10 @@ std::string unknown_arguments(const CLI::App& app) {
 }
 
 }  // namespace
+
+double seconds_since_start() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - kStart).count();
+}
 
 ParseResult parse(CLI::App& app, const CommandLine& line) {
   app.allow_extras();

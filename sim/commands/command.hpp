@@ -61,6 +61,9 @@ ParseResult parse(CLI::App& app, const CommandLine& line);
 // What `simulate` exits with: a deadlock is a failed check, whatever fits.
 int exit_code_of(const StepReport& report, bool require_fit);
 
+// Wall-clock seconds since the program was loaded.
+double seconds_since_start();
+
 // Writes an answer where the user wants it: "-" is standard output, anything else a file.
 void write_answer(const std::string& path, const std::string& text, const CommandLine& line);
 

@@ -3,7 +3,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
-#include <ctime>
+#include <future>
 #include <ostream>
 #include <set>
 #include <sstream>
@@ -11,6 +11,7 @@
 #include "sim/commands/command.hpp"
 #include "sim/commands/job_options.hpp"
 #include "sim/program/program_json.hpp"
+#include "sim/program/training_step.hpp"
 #include "sim/report/json.hpp"
 #include "sim/report/step_report.hpp"
 #include "sim/report/text.hpp"
@@ -153,8 +154,8 @@ int simulate_command(const CommandLine& line) {
     write_answer("-", resolved_job_json(job, 2), line);
     return kAnswered;
   }
-  const auto start = std::chrono::steady_clock::now();
   const Profile profile = read_profile(job.profile);
+  const auto start = std::chrono::steady_clock::now();
   StepOptions options;
   options.unfolded = arguments.unfolded;
   options.critical_path = true;
@@ -162,13 +163,18 @@ int simulate_command(const CommandLine& line) {
   if (!arguments.trace.empty()) {
     options.detail = arguments.detail == "operation" ? Detail::kTasks : Detail::kInstances;
   }
-  const SimulatedStep step = simulate_step(job, profile, options);
-  const StepReport report =
-      report_step(job, profile, step, {.flops = *flops_convention_named(arguments.flops)});
+  SimulatedStep step;
+  step.program = lower(job);
+  // Memory needs no clock: it is read from the Program while that is played.
+  auto memory = std::async(std::launch::async,
+                           [&] { return report_memory(job, step.program, profile.device); });
+  play(step, job, profile, options);
+  const StepReport report = report_step(job, profile, step, memory.get(),
+                                        {.flops = *flops_convention_named(arguments.flops)});
   std::optional<WallClock> wall_clock;
   if (arguments.timing) {
     const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
-    wall_clock = {wall.count(), static_cast<double>(std::clock()) / CLOCKS_PER_SEC};
+    wall_clock = {wall.count(), seconds_since_start()};
   }
 
   if (!arguments.program.empty()) write_answer(arguments.program, to_json(step.program), line);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "sim/price/flops.hpp"
 
@@ -190,6 +191,11 @@ void add_energy_and_cost(const Job& job, StepReport& report) {
 
 StepReport report_step(const Job& job, const Profile& profile, const SimulatedStep& step,
                        const ReportOptions& options) {
+  return report_step(job, profile, step, report_memory(job, step.program, profile.device), options);
+}
+
+StepReport report_step(const Job& job, const Profile& profile, const SimulatedStep& step,
+                       MemoryReport memory, const ReportOptions& options) {
   StepReport report;
   report.gpus = job.gpus();
   report.dp = job.plan.dp;
@@ -197,7 +203,7 @@ StepReport report_step(const Job& job, const Profile& profile, const SimulatedSt
   report.events = step.timeline.events;
   report.rank_classes = step.lowered.graph.devices;
   for (const Wait& wait : step.timeline.deadlock) report.deadlock.push_back(describe(step, wait));
-  report.memory = report_memory(job, step.program, profile.device);
+  report.memory = std::move(memory);
   if (!report.deadlock.empty()) return report;
 
   const std::size_t device = busiest_device(step.timeline);

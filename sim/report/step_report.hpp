@@ -67,6 +67,9 @@ struct ReportOptions {
   FlopsConvention flops = FlopsConvention::kHeadway;
 };
 
+// `memory`: what report_memory says of the step's Program; without it, it is asked.
+StepReport report_step(const Job& job, const Profile& profile, const SimulatedStep& step,
+                       MemoryReport memory, const ReportOptions& options);
 StepReport report_step(const Job& job, const Profile& profile, const SimulatedStep& step,
                        const ReportOptions& options = {});
 

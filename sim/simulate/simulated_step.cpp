@@ -9,6 +9,11 @@ namespace headway {
 SimulatedStep simulate_step(const Job& job, const Profile& profile, const StepOptions& options) {
   SimulatedStep step;
   step.program = lower(job);
+  play(step, job, profile, options);
+  return step;
+}
+
+void play(SimulatedStep& step, const Job& job, const Profile& profile, const StepOptions& options) {
   step.lowered = lower_to_tasks({.program = step.program,
                                  .topology = job.topology,
                                  .profile = profile,
@@ -19,7 +24,6 @@ SimulatedStep simulate_step(const Job& job, const Profile& profile, const StepOp
   engine_options.detail = options.detail;
   engine_options.critical_path = options.critical_path;
   step.timeline = simulate(step.lowered.graph, engine_options);
-  return step;
 }
 
 std::string describe(const SimulatedStep& step, const Wait& wait) {

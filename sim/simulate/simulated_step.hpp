@@ -29,6 +29,10 @@ struct SimulatedStep {
 SimulatedStep simulate_step(const Job& job, const Profile& profile,
                             const StepOptions& options = {});
 
+// The second half of it: prices, folds and plays `step.program`, so that other readings of the
+// Program can go on at the same time.
+void play(SimulatedStep& step, const Job& job, const Profile& profile, const StepOptions& options);
+
 // A wait of a deadlock in the schedule's own words: "pipeline rank 2, 2F5, send hidden: waits for
 // ...".
 std::string describe(const SimulatedStep& step, const Wait& wait);
