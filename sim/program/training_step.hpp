@@ -4,6 +4,12 @@
 // over the global batch, so that gradients are summed over micro-batches and data-parallel ranks;
 // every replicated gradient is summed over exactly the ranks that hold different parts of it; the
 // norm counts each parameter once.
+//
+// Where the schedule splits the backward pass, the weight half is the matrices' weight gradients;
+// those of norms, biases and the embedding stay with the input half, as in the published runtimes.
+// What the weight half reads lives until then. Limitations: the halves of an overlapped
+// forward-backward pair run one after the other; two copies of the model (DualPipe) sum their
+// gradients in one message at the end of the step, whatever is overlapped otherwise.
 #pragma once
 
 #include "sim/plan/job.hpp"
