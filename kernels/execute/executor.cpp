@@ -65,6 +65,7 @@ struct RankState {
   std::int64_t idle_since = -1;  // the progress at which it found nothing to do
   int running = -1;              // an operation outside the lock
   std::condition_variable wake;
+  std::vector<int> released;  // uses of allocations that others ended; its own thread frees them
   // Written by the rank's own thread only.
   std::map<int, double> losses;  // sum over the tokens of a micro-batch, by micro-batch
   int loss_total = -1;           // the allocation that the Program sums them in
@@ -229,6 +230,7 @@ class Run : public std::enable_shared_from_this<Run> {
     own.heads.assign(plan(rank).streams.size(), 0);
     own.left = operations;
     own.idle_since = -1;
+    own.released.clear();
     own.losses.clear();
     own.loss_total = -1;
     own.norm.reset();
@@ -248,6 +250,7 @@ class Run : public std::enable_shared_from_this<Run> {
         }
         return;
       }
+      release(own);
       const int next = startable(rank);
       if (next < 0) {
         rest(rank, lock);
@@ -255,9 +258,16 @@ class Run : public std::enable_shared_from_this<Run> {
       }
       start(rank, next, lock);
     }
+    release(own);
     // Others may now be the only ones left, and wait for ever.
     ++progress_;
     wake_all();
+  }
+
+  // Memory is made and freed by its rank's own thread alone.
+  static void release(RankState& own) {
+    for (const int allocation : own.released) own.memory->ended(allocation);
+    own.released.clear();
   }
 
   // The operation to start now, or -1.
@@ -344,7 +354,7 @@ class Run : public std::enable_shared_from_this<Run> {
     ++own.heads[static_cast<std::size_t>(planned.operation->stream)];
     std::set<int> touched(planned.reads.begin(), planned.reads.end());
     touched.insert(planned.writes.begin(), planned.writes.end());
-    for (const int allocation : touched) own.memory->ended(allocation);
+    own.released.insert(own.released.end(), touched.begin(), touched.end());
     ++progress_;
   }
 
