@@ -25,6 +25,12 @@ constexpr int kMemoryBound = 1;
 // Slowdown factors are in 2^-20.
 std::int64_t slowdown(double factor) { return std::llround(std::max(1.0, factor) * 1048576.0); }
 
+// Whether a pass is a forward action of a stage: "2F", "2F_first".
+bool is_forward(const Pass& pass) {
+  const std::size_t letter = pass.name.find_first_not_of("0123456789");
+  return pass.stage >= 0 && letter != std::string::npos && pass.name[letter] == 'F';
+}
+
 class Lowering {
  public:
   explicit Lowering(const LoweringInput& input)
@@ -154,7 +160,7 @@ class Lowering {
   PassBinding bind_pass(const Pass& pass, int device) {
     PassBinding binding;
     const int rank = step_.device_rank[static_cast<std::size_t>(device)];
-    const bool backward = !pass.name.empty() && pass.name.back() != 'F';
+    const bool backward = !is_forward(pass);
     std::vector<int> key{backward ? 1 : 0};
     std::vector<TaskOrigin> origins;
     std::vector<bool> as_activity;
