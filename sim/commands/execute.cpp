@@ -203,10 +203,18 @@ bool passed(const Execution& execution) {
 void print_check(const Execution& execution, const CommandLine& line) {
   if (!execution.check) return;
   const JsonNode& check = *execution.check;
-  const auto text = [&](const char* key) { return check.find(key) ? check.find(key)->text() : ""; };
-  line.out << "check " << (passed(execution) ? "passed" : "FAILED") << ": loss within "
-           << text("loss_error") << ", gradients " << text("gradients") << ", "
-           << text("order_violations") << " of " << text("order_demands") << " orders broken\n";
+  const auto text = [](const JsonNode& node, const char* key) {
+    const auto value = node.find(key);
+    return !value ? std::string("?") : value->is_string() ? value->string() : value->text();
+  };
+  line.out << "check " << (passed(execution) ? "passed" : "FAILED") << ": loss off by "
+           << text(check, "loss_error");
+  if (const auto gradients = check.find("gradients"); gradients && gradients->is_object()) {
+    line.out << ", gradients by at most " << text(*gradients, "worst") << " (limit "
+             << text(*gradients, "limit") << ", at " << text(*gradients, "tensor") << ")";
+  }
+  line.out << ", " << text(check, "order_violations") << " of " << text(check, "order_demands")
+           << " orders broken\n";
   const auto problems = check.find("problems");
   if (!problems || !problems->is_array()) return;
   for (const JsonNode& problem : problems->elements()) line.err << problem.string() << '\n';

@@ -225,8 +225,12 @@ std::string summary(const Job& job, const StepReport& report) {
     for (const std::string& wait : report.deadlock) text += "  " + wait + "\n";
     return text;
   }
-  text += row("step", to_text(report.iteration) + ", with 90 % confidence " +
-                          to_text(report.interval_low) + " to " + to_text(report.interval_high));
+  const bool exact = report.interval_low == report.iteration &&
+                     report.interval_high == report.iteration;  // measured once
+  text += row("step", to_text(report.iteration) +
+                          (exact ? ""
+                                 : ", with 90 % confidence " + to_text(report.interval_low) +
+                                       " to " + to_text(report.interval_high)));
   text += row("throughput", grouped(report.tokens_per_s) + " tokens/s, " +
                                 grouped(report.tokens_per_s_per_gpu) + " per GPU; " +
                                 print("%.4g samples/s", report.samples_per_s));
