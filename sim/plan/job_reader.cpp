@@ -215,12 +215,23 @@ class JobReader {
       if (sequence_length_)
         root_.problem("sequence_lengths", "given beside sequence_length; expected one of the two");
     } else if (!sequence_length_ && problems_.size() == before) {
-      root_.problem("sequence_length", "missing; expected the tokens of a sequence");
+      take_model_length();
     }
     if (!root_.given("global_batch"))
       root_.problem("global_batch", "missing; expected the sequences of a step");
     global_batch_ = root_.optional_integer("global_batch", {.min = 1, .max = kLargestCount});
     if (model_ && sequence_length_) check_lengths();
+  }
+
+  // Without a length of its own a job trains on what the model can hold.
+  void take_model_length() {
+    if (!model_ || model_->max_positions == 0) {
+      root_.problem("sequence_length", "missing; expected the tokens of a sequence");
+      return;
+    }
+    sequence_length_ = model_->max_positions;
+    notes_.push_back("sequence_length is not given: the model's " +
+                     std::to_string(*sequence_length_) + " positions");
   }
 
   void check_lengths() {

@@ -37,6 +37,13 @@ TEST(Job, ResolvesDegreesAndStages) {
   EXPECT_EQ(job.padded_vocabulary(), 51200);  // 51,200 = 50 x 128 x 8
 }
 
+TEST(Job, WithoutALengthTrainsOnWhatTheModelHolds) {
+  const Job job = read(R"({"model": "llama3-70b", "cluster": {"topology": "dgx-h100", "gpus": 512},
+                           "global_batch": 1024, "plan": {"tp": 8, "pp": 4}})");
+  EXPECT_EQ(job.sequence_length, 8192);
+  EXPECT_THAT(job.notes, Contains(HasSubstr("sequence_length is not given")));
+}
+
 TEST(Job, SaysWhereEachValueComesFrom) {
   const Job job = read(kGpt3Job);
   EXPECT_EQ(job.origins.at("plan.tp"), Origin::kGiven);
