@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "tests/kernels/cpu/tensor.hpp"
+#include "tests/kernels/cpu/owned_matrix.hpp"
 
 namespace headway {
 namespace {
@@ -32,24 +32,24 @@ Placement placement_with(double dropout) {
 }
 
 struct Outcome {
-  Tensor context, dqkv;
+  OwnedMatrix context, dqkv;
 };
 
-Outcome both_passes(Attention attention, const Tensor& qkv, const Tensor& dcontext,
+Outcome both_passes(Attention attention, const OwnedMatrix& qkv, const OwnedMatrix& dcontext,
                     const Placement& placement) {
   const std::int64_t tokens = attention.batch * attention.sequence_q;
-  Outcome outcome{Tensor(tokens, dcontext.columns()), Tensor(tokens, qkv.columns())};
+  Outcome outcome{OwnedMatrix(tokens, dcontext.columns()), OwnedMatrix(tokens, qkv.columns())};
   Attention backward = attention;
   backward.backward = true;
   if (attention.kernel != AttentionKernel::kUnfused) {
-    Tensor statistics(tokens, attention.heads);
+    OwnedMatrix statistics(tokens, attention.heads);
     run(attention, {&qkv}, {&outcome.context, &statistics}, placement);
     run(backward, {&dcontext, &qkv, &outcome.context, &statistics}, {&outcome.dqkv}, placement);
     return outcome;
   }
   const std::int64_t rows = attention.batch * attention.heads * attention.sequence_q;
-  Tensor probabilities(rows, attention.sequence_kv), dropped(rows, attention.sequence_kv);
-  Tensor mask(rows, attention.sequence_kv, DataType::kBool);
+  OwnedMatrix probabilities(rows, attention.sequence_kv), dropped(rows, attention.sequence_kv);
+  OwnedMatrix mask(rows, attention.sequence_kv, DataType::kBool);
   if (attention.dropout) {
     run(attention, {&qkv}, {&outcome.context, &probabilities, &mask, &dropped}, placement);
     run(backward, {&dcontext, &qkv, &outcome.context, &probabilities, &mask, &dropped},
@@ -61,14 +61,15 @@ Outcome both_passes(Attention attention, const Tensor& qkv, const Tensor& dconte
   return outcome;
 }
 
-void expect_equal(const Tensor& a, const Tensor& b, double limit) {
+void expect_equal(const OwnedMatrix& a, const OwnedMatrix& b, double limit) {
   ASSERT_EQ(a.elements(), b.elements());
   for (std::int64_t i = 0; i < a.elements(); ++i) ASSERT_NEAR(a.at(i), b.at(i), limit) << i;
 }
 
 TEST(Attention, BlockedEqualsPlainWithAndWithoutDropout) {
   std::mt19937_64 engine(3);
-  const Tensor qkv = Tensor::random(74, 24, engine), dcontext = Tensor::random(74, 12, engine);
+  const OwnedMatrix qkv = OwnedMatrix::random(74, 24, engine),
+                    dcontext = OwnedMatrix::random(74, 12, engine);
   for (const bool causal : {true, false}) {
     for (const double dropout : {0.0, 0.3}) {
       Attention plain = grouped_query(AttentionKernel::kUnfused, dropout > 0);
@@ -84,9 +85,10 @@ TEST(Attention, BlockedEqualsPlainWithAndWithoutDropout) {
 
 TEST(Attention, ForwardIsTheSoftmaxOfScaledScores) {
   std::mt19937_64 engine(4);
-  const Tensor qkv = Tensor::random(74, 24, engine), dcontext = Tensor::random(74, 12, engine);
+  const OwnedMatrix qkv = OwnedMatrix::random(74, 24, engine),
+                    dcontext = OwnedMatrix::random(74, 12, engine);
   const Attention attention = grouped_query(AttentionKernel::kFlash2, false);
-  const Tensor context = both_passes(attention, qkv, dcontext, placement_with(0)).context;
+  const OwnedMatrix context = both_passes(attention, qkv, dcontext, placement_with(0)).context;
   // Sequence 1, head 3 (key-value head 1), position 20: queries at column 9, keys at 15, values 21.
   std::vector<double> weights;
   double sum = 0;
@@ -110,8 +112,8 @@ TEST(Attention, BackwardIsItsDifference) {
       Attention attention = grouped_query(kernel, dropout > 0);
       attention.batch = 1;
       attention.sequence_q = attention.sequence_kv = 18;
-      Tensor qkv = Tensor::random(18, 24, engine);
-      const Tensor dcontext = Tensor::random(18, 12, engine);
+      OwnedMatrix qkv = OwnedMatrix::random(18, 24, engine);
+      const OwnedMatrix dcontext = OwnedMatrix::random(18, 12, engine);
       const Placement placement = placement_with(dropout);
       const Outcome outcome = both_passes(attention, qkv, dcontext, placement);
       const auto loss = [&] {
@@ -124,7 +126,8 @@ TEST(Attention, BackwardIsItsDifference) {
 
 TEST(Attention, HeadsOfAShardDropAsTheyDoInTheWhole) {
   std::mt19937_64 engine(6);
-  const Tensor qkv = Tensor::random(74, 24, engine), dcontext = Tensor::random(74, 12, engine);
+  const OwnedMatrix qkv = OwnedMatrix::random(74, 24, engine),
+                    dcontext = OwnedMatrix::random(74, 12, engine);
   const Placement whole = placement_with(0.3);
   const Outcome all =
       both_passes(grouped_query(AttentionKernel::kFlash2, true), qkv, dcontext, whole);
@@ -132,7 +135,7 @@ TEST(Attention, HeadsOfAShardDropAsTheyDoInTheWhole) {
   Attention half = grouped_query(AttentionKernel::kFlash2, true);
   half.heads = 2;
   half.kv_heads = 1;
-  Tensor shard(74, 12), dshard(74, 6);
+  OwnedMatrix shard(74, 12), dshard(74, 6);
   for (std::int64_t i = 0; i < 74; ++i) {
     for (std::int64_t j = 0; j < 6; ++j) {
       shard.set(i * 12 + j, qkv.at(i, 6 + j));
@@ -155,9 +158,9 @@ TEST(Attention, HeadsOfAShardDropAsTheyDoInTheWhole) {
 
 TEST(RunningAttention, TakesKeyBlocksInAnyOrder) {
   std::mt19937_64 engine(7);
-  const Tensor q = Tensor::random(6, 4, engine), k = Tensor::random(10, 4, engine),
-               v = Tensor::random(10, 4, engine);
-  const auto rows = [](const Tensor& tensor, std::int64_t begin, std::int64_t count) {
+  const OwnedMatrix q = OwnedMatrix::random(6, 4, engine), k = OwnedMatrix::random(10, 4, engine),
+                    v = OwnedMatrix::random(10, 4, engine);
+  const auto rows = [](const OwnedMatrix& tensor, std::int64_t begin, std::int64_t count) {
     return HeadRows<double>{static_cast<const double*>(tensor.operand().data) + begin * 4, 4, count,
                             begin};
   };

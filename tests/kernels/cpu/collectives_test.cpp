@@ -2,20 +2,20 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/kernels/cpu/tensor.hpp"
+#include "tests/kernels/cpu/owned_matrix.hpp"
 
 namespace headway {
 namespace {
 
-Tensor counted(std::int64_t rows, std::int64_t columns, double first,
-               DataType type = DataType::kFp64) {
-  Tensor tensor(rows, columns, type);
+OwnedMatrix counted(std::int64_t rows, std::int64_t columns, double first,
+                    DataType type = DataType::kFp64) {
+  OwnedMatrix tensor(rows, columns, type);
   for (std::int64_t i = 0; i < tensor.elements(); ++i)
     tensor.set(i, first + static_cast<double>(i));
   return tensor;
 }
 
-std::vector<double> values(const Tensor& tensor) {
+std::vector<double> values(const OwnedMatrix& tensor) {
   std::vector<double> out;
   for (std::int64_t i = 0; i < tensor.elements(); ++i) out.push_back(tensor.at(i));
   return out;
@@ -37,7 +37,7 @@ TEST(Collectives, AllReduceSumsAveragesAndTakesMaxima) {
   for (const auto& [reduce, first] :
        {std::pair(ReduceOperator::kSum, 11.0), std::pair(ReduceOperator::kAverage, 5.5),
         std::pair(ReduceOperator::kMaximum, 10.0)}) {
-    const Tensor a = counted(1, 2, 1), b = counted(1, 2, 10);
+    const OwnedMatrix a = counted(1, 2, 1), b = counted(1, 2, 10);
     communicate(collective(CollectiveKind::kAllReduce, 2, reduce),
                 std::vector<CollectiveMember>{{{a.operand()}, {a.operand()}},
                                               {{b.operand()}, {b.operand()}}});
@@ -47,7 +47,7 @@ TEST(Collectives, AllReduceSumsAveragesAndTakesMaxima) {
 }
 
 TEST(Collectives, AllReduceTakesSeveralBuffersAsOneArray) {
-  const Tensor a = counted(1, 2, 0), c = counted(1, 1, 5), b = counted(1, 3, 100);
+  const OwnedMatrix a = counted(1, 2, 0), c = counted(1, 1, 5), b = counted(1, 3, 100);
   communicate(
       collective(CollectiveKind::kAllReduce, 3),
       std::vector<CollectiveMember>{{{a.operand(), c.operand()}, {a.operand(), c.operand()}},
@@ -57,8 +57,8 @@ TEST(Collectives, AllReduceTakesSeveralBuffersAsOneArray) {
 }
 
 TEST(Collectives, ReduceScatterPadsWithZerosAndCutsByRows) {
-  const Tensor a = counted(1, 3, 1), b = counted(1, 3, 10);
-  Tensor first(1, 2), second(1, 2);
+  const OwnedMatrix a = counted(1, 3, 1), b = counted(1, 3, 10);
+  OwnedMatrix first(1, 2), second(1, 2);
   communicate(collective(CollectiveKind::kReduceScatter, 4),
               std::vector<CollectiveMember>{{{a.operand()}, {first.operand()}},
                                             {{b.operand()}, {second.operand()}}});
@@ -67,8 +67,8 @@ TEST(Collectives, ReduceScatterPadsWithZerosAndCutsByRows) {
 }
 
 TEST(Collectives, AllGatherLaysRowsEndToEndAndColumnsSideBySide) {
-  const Tensor a = counted(2, 1, 0), b = counted(2, 1, 10);
-  Tensor by_rows_a(4, 1), by_rows_b(4, 1), by_columns_a(2, 2), by_columns_b(2, 2);
+  const OwnedMatrix a = counted(2, 1, 0), b = counted(2, 1, 10);
+  OwnedMatrix by_rows_a(4, 1), by_rows_b(4, 1), by_columns_a(2, 2), by_columns_b(2, 2);
   communicate(collective(CollectiveKind::kAllGather, 4),
               std::vector<CollectiveMember>{{{a.operand()}, {by_rows_a.operand()}},
                                             {{b.operand()}, {by_rows_b.operand()}}});
@@ -80,7 +80,7 @@ TEST(Collectives, AllGatherLaysRowsEndToEndAndColumnsSideBySide) {
 }
 
 TEST(Collectives, BroadcastReduceAllToAllAndSend) {
-  Tensor a = counted(1, 2, 1), b = counted(1, 2, 10);
+  OwnedMatrix a = counted(1, 2, 1), b = counted(1, 2, 10);
   Collective broadcast = collective(CollectiveKind::kBroadcast, 2);
   broadcast.root = 1;
   std::vector<CollectiveMember> in_place{{{a.operand()}, {a.operand()}},
@@ -92,7 +92,7 @@ TEST(Collectives, BroadcastReduceAllToAllAndSend) {
   communicate(reduce, in_place);
   EXPECT_THAT(values(a), ElementsAre(10, 11));
   EXPECT_THAT(values(b), ElementsAre(20, 22));
-  Tensor to_a(1, 2), to_b(1, 2);
+  OwnedMatrix to_a(1, 2), to_b(1, 2);
   communicate(collective(CollectiveKind::kAllToAll, 2),
               std::vector<CollectiveMember>{{{a.operand()}, {to_a.operand()}},
                                             {{b.operand()}, {to_b.operand()}}});
@@ -105,19 +105,19 @@ TEST(Collectives, BroadcastReduceAllToAllAndSend) {
 
 TEST(Collectives, ReductionsOfSixteenBitValuesAddInFloatAndRoundOnce) {
   // 256 + 1 + 1 = 258 in fp32, which bf16 holds; rounding after each addition would give 256.
-  std::vector<Tensor> parts;
+  std::vector<OwnedMatrix> parts;
   for (const double value : {256.0, 1.0, 1.0}) {
     parts.emplace_back(1, 1, DataType::kBf16);
     parts.back().set(0, value);
   }
   std::vector<CollectiveMember> members;
-  for (const Tensor& part : parts) members.push_back({{part.operand()}, {part.operand()}});
+  for (const OwnedMatrix& part : parts) members.push_back({{part.operand()}, {part.operand()}});
   communicate(collective(CollectiveKind::kAllReduce, 1), members);
   EXPECT_EQ(parts[0].at(0), 258.0);
 }
 
 TEST(Collectives, SizesThatDoNotFitAreRefused) {
-  const Tensor a(1, 3);
+  const OwnedMatrix a(1, 3);
   EXPECT_THAT(
       [&] {
         communicate(collective(CollectiveKind::kAllReduce, 2),

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "tests/kernels/cpu/tensor.hpp"
+#include "tests/kernels/cpu/owned_matrix.hpp"
 
 namespace headway {
 namespace {
@@ -38,9 +38,9 @@ class Operators : public testing::Test {
 };
 
 TEST_F(Operators, GemmForwardIsTheProductWithTheTransposedWeight) {
-  const Tensor x = Tensor::random(3, 4, engine_), w = Tensor::random(5, 4, engine_),
-               bias = Tensor::random(5, 1, engine_);
-  Tensor y(3, 5);
+  const OwnedMatrix x = OwnedMatrix::random(3, 4, engine_), w = OwnedMatrix::random(5, 4, engine_),
+                    bias = OwnedMatrix::random(5, 1, engine_);
+  OwnedMatrix y(3, 5);
   Gemm operation = gemm(GemmRole::kForward, 3, 5, 4);
   operation.bias = true;
   run(operation, {&x, &w, &bias}, {&y});
@@ -54,13 +54,13 @@ TEST_F(Operators, GemmForwardIsTheProductWithTheTransposedWeight) {
 }
 
 TEST_F(Operators, GemmGradientsAreItsDifferences) {
-  Tensor x = Tensor::random(3, 4, engine_), w = Tensor::random(5, 4, engine_);
-  const Tensor dy = Tensor::random(3, 5, engine_);
-  Tensor dx(3, 4), dw(5, 4);
+  OwnedMatrix x = OwnedMatrix::random(3, 4, engine_), w = OwnedMatrix::random(5, 4, engine_);
+  const OwnedMatrix dy = OwnedMatrix::random(3, 5, engine_);
+  OwnedMatrix dx(3, 4), dw(5, 4);
   run(gemm(GemmRole::kInputGradient, 3, 5, 4), {&dy, &w}, {&dx});
   run(gemm(GemmRole::kWeightGradient, 3, 5, 4), {&dy, &x}, {&dw});
   const auto loss = [&] {
-    Tensor y(3, 5);
+    OwnedMatrix y(3, 5);
     run(gemm(GemmRole::kForward, 3, 5, 4), {&x, &w}, {&y});
     return dot(y, dy);
   };
@@ -69,9 +69,9 @@ TEST_F(Operators, GemmGradientsAreItsDifferences) {
 }
 
 TEST_F(Operators, WeightGradientAccumulatesIntoAWiderType) {
-  const Tensor x = Tensor::random(6, 4, engine_, 1.0, DataType::kBf16),
-               dy = Tensor::random(6, 2, engine_, 1.0, DataType::kBf16);
-  Tensor dw(2, 4, DataType::kFp32);
+  const OwnedMatrix x = OwnedMatrix::random(6, 4, engine_, 1.0, DataType::kBf16),
+                    dy = OwnedMatrix::random(6, 2, engine_, 1.0, DataType::kBf16);
+  OwnedMatrix dw(2, 4, DataType::kFp32);
   dw.fill(1.0);
   Gemm operation = gemm(GemmRole::kWeightGradient, 6, 2, 4);
   operation.type = DataType::kBf16;
@@ -88,14 +88,14 @@ TEST_F(Operators, WeightGradientAccumulatesIntoAWiderType) {
 }
 
 TEST_F(Operators, RmsNormBackwardIsItsDifference) {
-  Tensor x = Tensor::random(3, 6, engine_), weight = Tensor::random(6, 1, engine_);
-  const Tensor dy = Tensor::random(3, 6, engine_);
-  Tensor y(3, 6), statistics(3, 1), dx(3, 6), dweight(6, 1);
+  OwnedMatrix x = OwnedMatrix::random(3, 6, engine_), weight = OwnedMatrix::random(6, 1, engine_);
+  const OwnedMatrix dy = OwnedMatrix::random(3, 6, engine_);
+  OwnedMatrix y(3, 6), statistics(3, 1), dx(3, 6), dweight(6, 1);
   run(kernel(KernelKind::kRmsNormForward, 3, 6), {&x, &weight}, {&y, &statistics});
   run(kernel(KernelKind::kRmsNormBackward, 3, 6), {&dy, &x, &weight, &statistics, &dweight},
       {&dx, &dweight});
   const auto loss = [&] {
-    Tensor out(3, 6), r(3, 1);
+    OwnedMatrix out(3, 6), r(3, 1);
     run(kernel(KernelKind::kRmsNormForward, 3, 6), {&x, &weight}, {&out, &r});
     return dot(out, dy);
   };
@@ -108,15 +108,15 @@ TEST_F(Operators, RmsNormBackwardIsItsDifference) {
 }
 
 TEST_F(Operators, LayerNormBackwardIsItsDifference) {
-  Tensor x = Tensor::random(3, 6, engine_), weight = Tensor::random(6, 1, engine_),
-         bias = Tensor::random(6, 1, engine_);
-  const Tensor dy = Tensor::random(3, 6, engine_);
-  Tensor y(3, 6), statistics(3, 2), dx(3, 6), dweight(6, 1), dbias(6, 1);
+  OwnedMatrix x = OwnedMatrix::random(3, 6, engine_), weight = OwnedMatrix::random(6, 1, engine_),
+              bias = OwnedMatrix::random(6, 1, engine_);
+  const OwnedMatrix dy = OwnedMatrix::random(3, 6, engine_);
+  OwnedMatrix y(3, 6), statistics(3, 2), dx(3, 6), dweight(6, 1), dbias(6, 1);
   run(kernel(KernelKind::kLayerNormForward, 3, 6), {&x, &weight, &bias}, {&y, &statistics});
   run(kernel(KernelKind::kLayerNormBackward, 3, 6),
       {&dy, &x, &weight, &statistics, &dweight, &dbias}, {&dx, &dweight, &dbias});
   const auto loss = [&] {
-    Tensor out(3, 6), r(3, 2);
+    OwnedMatrix out(3, 6), r(3, 2);
     run(kernel(KernelKind::kLayerNormForward, 3, 6), {&x, &weight, &bias}, {&out, &r});
     return dot(out, dy);
   };
@@ -129,12 +129,12 @@ TEST_F(Operators, ActivationsWithBiasHaveTheirDifferencesAsGradients) {
   const auto pairs = {std::pair(KernelKind::kGeluForward, KernelKind::kGeluBackward),
                       std::pair(KernelKind::kReluForward, KernelKind::kReluBackward)};
   for (const auto& [forward, backward] : pairs) {
-    Tensor x = Tensor::random(3, 5, engine_), bias = Tensor::random(5, 1, engine_);
-    const Tensor dy = Tensor::random(3, 5, engine_);
-    Tensor dx(3, 5), dbias(5, 1), dx_alone(3, 5);
+    OwnedMatrix x = OwnedMatrix::random(3, 5, engine_), bias = OwnedMatrix::random(5, 1, engine_);
+    const OwnedMatrix dy = OwnedMatrix::random(3, 5, engine_);
+    OwnedMatrix dx(3, 5), dbias(5, 1), dx_alone(3, 5);
     run(kernel(backward, 3, 5, true), {&dy, &x, &bias, &dbias}, {&dx, &dbias});
     const auto loss = [&, kind = forward] {
-      Tensor y(3, 5);
+      OwnedMatrix y(3, 5);
       run(kernel(kind, 3, 5, true), {&x, &bias}, {&y});
       return dot(y, dy);
     };
@@ -142,7 +142,7 @@ TEST_F(Operators, ActivationsWithBiasHaveTheirDifferencesAsGradients) {
     EXPECT_LT(gradient_error(bias, dbias, loss), kDifferenceLimit) << name(forward);
     run(kernel(backward, 3, 5), {&dy, &x}, {&dx_alone});
     const auto loss_alone = [&, kind = forward] {
-      Tensor y(3, 5);
+      OwnedMatrix y(3, 5);
       run(kernel(kind, 3, 5), {&x}, {&y});
       return dot(y, dy);
     };
@@ -151,15 +151,15 @@ TEST_F(Operators, ActivationsWithBiasHaveTheirDifferencesAsGradients) {
 }
 
 TEST_F(Operators, SwigluBackwardIsItsDifference) {
-  Tensor x = Tensor::random(3, 8, engine_);
-  const Tensor dy = Tensor::random(3, 4, engine_);
-  Tensor dx(3, 8), y(3, 4);
+  OwnedMatrix x = OwnedMatrix::random(3, 8, engine_);
+  const OwnedMatrix dy = OwnedMatrix::random(3, 4, engine_);
+  OwnedMatrix dx(3, 8), y(3, 4);
   run(kernel(KernelKind::kSwigluForward, 3, 4), {&x}, {&y});
   // gate 1 of row 0 is x[0, 1], its up x[0, 5]
   EXPECT_NEAR(y.at(0, 1), x.at(0, 1) / (1 + std::exp(-x.at(0, 1))) * x.at(0, 5), 1e-14);
   run(kernel(KernelKind::kSwigluBackward, 3, 4), {&dy, &x}, {&dx});
   const auto loss = [&] {
-    Tensor out(3, 4);
+    OwnedMatrix out(3, 4);
     run(kernel(KernelKind::kSwigluForward, 3, 4), {&x}, {&out});
     return dot(out, dy);
   };
@@ -167,23 +167,23 @@ TEST_F(Operators, SwigluBackwardIsItsDifference) {
 }
 
 TEST_F(Operators, EmbeddingOfAShardIsZeroForForeignTokens) {
-  Tensor tokens(3, 1, DataType::kInt64);
+  OwnedMatrix tokens(3, 1, DataType::kInt64);
   tokens.set(0, 1);
   tokens.set(1, 4);
   tokens.set(2, 5);
-  Tensor table = Tensor::random(4, 2, engine_);  // entries 4..7
-  Tensor hidden(3, 2), dtable(4, 2);
+  OwnedMatrix table = OwnedMatrix::random(4, 2, engine_);  // entries 4..7
+  OwnedMatrix hidden(3, 2), dtable(4, 2);
   Placement placement;
   placement.first_column = 4;
   run(kernel(KernelKind::kEmbeddingForward, 3, 2), {&tokens, &table}, {&hidden}, placement);
   EXPECT_EQ(hidden.at(0, 0), 0.0);
   EXPECT_EQ(hidden.at(1, 1), table.at(0, 1));
   EXPECT_EQ(hidden.at(2, 0), table.at(1, 0));
-  const Tensor dhidden = Tensor::random(3, 2, engine_);
+  const OwnedMatrix dhidden = OwnedMatrix::random(3, 2, engine_);
   run(kernel(KernelKind::kEmbeddingBackward, 3, 2), {&tokens, &dhidden, &dtable}, {&dtable},
       placement);
   const auto loss = [&] {
-    Tensor out(3, 2);
+    OwnedMatrix out(3, 2);
     run(kernel(KernelKind::kEmbeddingForward, 3, 2), {&tokens, &table}, {&out}, placement);
     return dot(out, dhidden);
   };
@@ -191,17 +191,18 @@ TEST_F(Operators, EmbeddingOfAShardIsZeroForForeignTokens) {
 }
 
 TEST_F(Operators, LearnedPositionsFollowTheGlobalRow) {
-  Tensor hidden = Tensor::random(4, 2, engine_), table = Tensor::random(3, 2, engine_);
+  OwnedMatrix hidden = OwnedMatrix::random(4, 2, engine_),
+              table = OwnedMatrix::random(3, 2, engine_);
   Placement placement;
   placement.sequence_length = 3;
   placement.first_row = 2;  // rows stand at positions 2, 0, 1, 2
-  Tensor y(4, 2), dtable(3, 2);
+  OwnedMatrix y(4, 2), dtable(3, 2);
   run(kernel(KernelKind::kPositionForward, 4, 2), {&hidden, &table}, {&y}, placement);
   EXPECT_NEAR(y.at(1, 1), hidden.at(1, 1) + table.at(0, 1), 1e-15);
-  const Tensor dy = Tensor::random(4, 2, engine_);
+  const OwnedMatrix dy = OwnedMatrix::random(4, 2, engine_);
   run(kernel(KernelKind::kPositionBackward, 4, 2), {&dy, &dtable}, {&dtable}, placement);
   const auto loss = [&] {
-    Tensor out(4, 2);
+    OwnedMatrix out(4, 2);
     run(kernel(KernelKind::kPositionForward, 4, 2), {&hidden, &table}, {&out}, placement);
     return dot(out, dy);
   };
@@ -216,16 +217,16 @@ TEST_F(Operators, RotaryTurnsQueriesAndKeysAndLeavesValues) {
   Placement placement;
   placement.sequence_length = 8;
   placement.first_row = 5;
-  Tensor x = Tensor::random(3, 12, engine_);
-  Tensor y(3, 12), dx(3, 12);
+  OwnedMatrix x = OwnedMatrix::random(3, 12, engine_);
+  OwnedMatrix y(3, 12), dx(3, 12);
   run(forward, {&x}, {&y}, placement);
   // Row 1 stands at position 6; the second pair of a head turns by 6 * 10000^(-2/4) = 0.06.
   EXPECT_NEAR(y.at(1, 5), x.at(1, 5) * std::cos(0.06) - x.at(1, 7) * std::sin(0.06), 1e-14);
   EXPECT_EQ(y.at(1, 9), x.at(1, 9));
-  const Tensor dy = Tensor::random(3, 12, engine_);
+  const OwnedMatrix dy = OwnedMatrix::random(3, 12, engine_);
   run(backward, {&dy}, {&dx}, placement);
   const auto loss = [&] {
-    Tensor out(3, 12);
+    OwnedMatrix out(3, 12);
     run(forward, {&x}, {&out}, placement);
     return dot(out, dy);
   };
@@ -233,18 +234,19 @@ TEST_F(Operators, RotaryTurnsQueriesAndKeysAndLeavesValues) {
 }
 
 TEST_F(Operators, BiasDropoutAddBackwardIsItsDifference) {
-  Tensor x = Tensor::random(4, 6, engine_), bias = Tensor::random(6, 1, engine_);
-  const Tensor residual = Tensor::random(4, 6, engine_), dy = Tensor::random(4, 6, engine_);
+  OwnedMatrix x = OwnedMatrix::random(4, 6, engine_), bias = OwnedMatrix::random(6, 1, engine_);
+  const OwnedMatrix residual = OwnedMatrix::random(4, 6, engine_),
+                    dy = OwnedMatrix::random(4, 6, engine_);
   Placement placement;
   placement.dropout = 0.4;
   placement.site = "layers.0.dropout";
-  Tensor y(4, 6), mask(4, 6, DataType::kBool), dx(4, 6), dbias(6, 1);
+  OwnedMatrix y(4, 6), mask(4, 6, DataType::kBool), dx(4, 6), dbias(6, 1);
   run(kernel(KernelKind::kBiasDropoutAddForward, 4, 6), {&x, &bias, &residual}, {&y, &mask},
       placement);
   run(kernel(KernelKind::kBiasDropoutAddBackward, 4, 6), {&dy, &mask, &dbias}, {&dx, &dbias},
       placement);
   const auto loss = [&] {
-    Tensor out(4, 6), kept(4, 6, DataType::kBool);
+    OwnedMatrix out(4, 6), kept(4, 6, DataType::kBool);
     run(kernel(KernelKind::kBiasDropoutAddForward, 4, 6), {&x, &bias, &residual}, {&out, &kept},
         placement);
     return dot(out, dy);
@@ -254,18 +256,18 @@ TEST_F(Operators, BiasDropoutAddBackwardIsItsDifference) {
 }
 
 TEST_F(Operators, DropoutDropsTheSameElementsHoweverTheWorkIsSplit) {
-  const Tensor x = Tensor::random(6, 8, engine_);
+  const OwnedMatrix x = OwnedMatrix::random(6, 8, engine_);
   Placement whole;
   whole.dropout = 0.5;
   whole.site = "layers.2.dropout";
   whole.first_token = 12;
-  Tensor y(6, 8), mask(6, 8, DataType::kBool);
+  OwnedMatrix y(6, 8), mask(6, 8, DataType::kBool);
   run(kernel(KernelKind::kDropoutForward, 6, 8), {&x}, {&y, &mask}, whole);
   // Rows 3..5 and columns 4..7 alone.
   Placement part = whole;
   part.first_row = 3;
   part.first_column = 4;
-  Tensor corner(3, 4), corner_y(3, 4), corner_mask(3, 4, DataType::kBool);
+  OwnedMatrix corner(3, 4), corner_y(3, 4), corner_mask(3, 4, DataType::kBool);
   for (std::int64_t i = 0; i < 12; ++i) corner.set(i, x.at(3 + i / 4, 4 + i % 4));
   run(kernel(KernelKind::kDropoutForward, 3, 4), {&corner}, {&corner_y, &corner_mask}, part);
   double kept = 0;
@@ -280,20 +282,20 @@ TEST_F(Operators, DropoutDropsTheSameElementsHoweverTheWorkIsSplit) {
 
 TEST_F(Operators, CrossEntropyInPartsIsTheWholeAndItsDifference) {
   const std::int64_t rows = 4, vocabulary = 6;
-  Tensor logits = Tensor::random(rows, vocabulary, engine_, 2.0);
-  const Tensor targets = Tensor::tokens(rows, vocabulary, engine_);
-  const Tensor dloss = [&] {
-    Tensor ones(rows, 1);
+  OwnedMatrix logits = OwnedMatrix::random(rows, vocabulary, engine_, 2.0);
+  const OwnedMatrix targets = OwnedMatrix::tokens(rows, vocabulary, engine_);
+  const OwnedMatrix dloss = [&] {
+    OwnedMatrix ones(rows, 1);
     ones.fill(0.25);
     return ones;
   }();
   const Kernel fused = kernel(KernelKind::kFusedCrossEntropyForward, rows, vocabulary);
   const auto loss = [&] {
-    Tensor out(rows, 1), statistics(rows, 1);
+    OwnedMatrix out(rows, 1), statistics(rows, 1);
     run(fused, {&logits, &targets}, {&out, &statistics});
     return dot(out, dloss);
   };
-  Tensor out(rows, 1), statistics(rows, 1), dlogits(rows, vocabulary);
+  OwnedMatrix out(rows, 1), statistics(rows, 1), dlogits(rows, vocabulary);
   run(fused, {&logits, &targets}, {&out, &statistics});
   Kernel fused_backward = kernel(KernelKind::kFusedCrossEntropyBackward, rows, vocabulary);
   fused_backward.scale = 0.25;
@@ -301,11 +303,11 @@ TEST_F(Operators, CrossEntropyInPartsIsTheWholeAndItsDifference) {
   EXPECT_LT(gradient_error(logits, dlogits, loss), kDifferenceLimit);
 
   // Two ranks with three entries each; maximum, predicted and sum are reduced over them.
-  Tensor maximum(rows, 1), predicted(rows, 1), sum(rows, 1), whole_loss(rows, 1);
+  OwnedMatrix maximum(rows, 1), predicted(rows, 1), sum(rows, 1), whole_loss(rows, 1);
   maximum.fill(-1e30);
-  std::vector<Tensor> shards;
+  std::vector<OwnedMatrix> shards;
   for (std::int64_t s = 0; s < 2; ++s) {
-    Tensor shard(rows, 3), shard_maximum(rows, 1);
+    OwnedMatrix shard(rows, 3), shard_maximum(rows, 1);
     for (std::int64_t i = 0; i < rows * 3; ++i) shard.set(i, logits.at(i / 3, s * 3 + i % 3));
     run(kernel(KernelKind::kCrossEntropyMaximum, rows, 3), {&shard}, {&shard_maximum});
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -316,8 +318,8 @@ TEST_F(Operators, CrossEntropyInPartsIsTheWholeAndItsDifference) {
   for (std::int64_t s = 0; s < 2; ++s) {
     Placement placement;
     placement.first_column = 3 * s;
-    Tensor own_predicted(rows, 1), own_sum(rows, 1);
-    const Tensor& shard = shards[static_cast<std::size_t>(s)];
+    OwnedMatrix own_predicted(rows, 1), own_sum(rows, 1);
+    const OwnedMatrix& shard = shards[static_cast<std::size_t>(s)];
     run(kernel(KernelKind::kCrossEntropySums, rows, 3), {&shard, &maximum, &targets},
         {&own_predicted, &own_sum, &shard}, placement);
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -332,14 +334,14 @@ TEST_F(Operators, CrossEntropyInPartsIsTheWholeAndItsDifference) {
   for (std::int64_t s = 0; s < 2; ++s) {
     Placement placement;
     placement.first_column = 3 * s;
-    Tensor gradient(rows, 3);
+    OwnedMatrix gradient(rows, 3);
     run(part_backward, {&shards[static_cast<std::size_t>(s)], &sum, &targets}, {&gradient},
         placement);
     for (std::int64_t i = 0; i < rows * 3; ++i) {
       EXPECT_NEAR(gradient.at(i), dlogits.at(i / 3, s * 3 + i % 3), 1e-14);
     }
   }
-  Tensor total(1, 1);
+  OwnedMatrix total(1, 1);
   run(kernel(KernelKind::kLossSum, rows, 1), {&out, &total}, {&total});
   run(kernel(KernelKind::kLossSum, rows, 1), {&out, &total}, {&total});
   double expected = 0;
@@ -348,14 +350,14 @@ TEST_F(Operators, CrossEntropyInPartsIsTheWholeAndItsDifference) {
 }
 
 TEST_F(Operators, SumsBiasesScalesAndSplitsAreWhatTheySay) {
-  const Tensor a = Tensor::random(4, 3, engine_), b = Tensor::random(4, 3, engine_),
-               bias = Tensor::random(3, 1, engine_);
-  Tensor y(4, 3);
+  const OwnedMatrix a = OwnedMatrix::random(4, 3, engine_), b = OwnedMatrix::random(4, 3, engine_),
+                    bias = OwnedMatrix::random(3, 1, engine_);
+  OwnedMatrix y(4, 3);
   run(kernel(KernelKind::kResidualAdd, 4, 3), {&a, &b}, {&y});
   EXPECT_EQ(y.at(2, 1), a.at(2, 1) + b.at(2, 1));
   run(kernel(KernelKind::kBiasAdd, 4, 3), {&a, &bias}, {&y});
   EXPECT_EQ(y.at(2, 1), a.at(2, 1) + bias.at(1));
-  Tensor dbias(3, 1);
+  OwnedMatrix dbias(3, 1);
   dbias.fill(1.0);
   run(kernel(KernelKind::kBiasBackward, 4, 3), {&a, &dbias}, {&dbias});
   EXPECT_NEAR(dbias.at(2), 1 + a.at(0, 2) + a.at(1, 2) + a.at(2, 2) + a.at(3, 2), 1e-15);
@@ -363,25 +365,25 @@ TEST_F(Operators, SumsBiasesScalesAndSplitsAreWhatTheySay) {
   half.scale = 0.5;
   run(half, {&y}, {&y});
   EXPECT_EQ(y.at(2, 1), 0.5 * (a.at(2, 1) + bias.at(1)));
-  Tensor part(2, 3);
+  OwnedMatrix part(2, 3);
   Placement second;
   second.first_row = 2;
   run(kernel(KernelKind::kSplitSequence, 2, 3), {&a}, {&part}, second);
   EXPECT_EQ(part.at(1, 2), a.at(3, 2));
   run(kernel(KernelKind::kZero, 4, 3), {}, {&y});
   EXPECT_EQ(dot(y, y), 0.0);
-  Tensor narrow(4, 3, DataType::kBf16);
+  OwnedMatrix narrow(4, 3, DataType::kBf16);
   run(kernel(KernelKind::kCast, 4, 3), {&a}, {&narrow});
   EXPECT_EQ(narrow.at(5), rounded(static_cast<float>(a.at(5)), DataType::kBf16));
   // One flat master copy of two parameters.
-  Tensor first(2, 3), rest(6, 1);
+  OwnedMatrix first(2, 3), rest(6, 1);
   run(kernel(KernelKind::kCastParameters, 4, 3), {&a}, {&first, &rest});
   EXPECT_EQ(first.at(5), a.at(5));
   EXPECT_EQ(rest.at(0), a.at(6));
 }
 
 TEST_F(Operators, ClippingScalesGradientsOverTheLimit) {
-  Tensor gradient(2, 1), total(1, 1);
+  OwnedMatrix gradient(2, 1), total(1, 1);
   gradient.set(0, 3);
   gradient.set(1, 4);
   run(kernel(KernelKind::kSquaredNorm, 2, 1), {&gradient, &total}, {&total});
@@ -397,7 +399,7 @@ TEST_F(Operators, ClippingScalesGradientsOverTheLimit) {
 }
 
 TEST_F(Operators, OptimizersStepAsTheirFormulas) {
-  Tensor master(1, 1), gradient(1, 1), first(1, 1), second(1, 1);
+  OwnedMatrix master(1, 1), gradient(1, 1), first(1, 1), second(1, 1);
   master.set(0, 2.0);
   gradient.set(0, 0.5);
   Placement placement;
@@ -415,8 +417,8 @@ TEST_F(Operators, OptimizersStepAsTheirFormulas) {
 
 TEST_F(Operators, FlatGroupsOfBuffersAreUpdatedAsOne) {
   // Two parameters with two gradients cut elsewhere, and moments padded to 8.
-  Tensor a(1, 3), b(2, 2), all_a(1, 3), all_b(2, 2), gradient(1, 5), rest(1, 2);
-  Tensor first(1, 8), second(1, 8), whole(1, 7), whole_gradient(1, 7), m(1, 7), v(1, 7);
+  OwnedMatrix a(1, 3), b(2, 2), all_a(1, 3), all_b(2, 2), gradient(1, 5), rest(1, 2);
+  OwnedMatrix first(1, 8), second(1, 8), whole(1, 7), whole_gradient(1, 7), m(1, 7), v(1, 7);
   for (std::int64_t i = 0; i < 7; ++i) {
     const double value = 0.5 + static_cast<double>(i), slope = 1.0 / (1.0 + static_cast<double>(i));
     (i < 3 ? a : b).set(i < 3 ? i : i - 3, value);
@@ -435,7 +437,7 @@ TEST_F(Operators, FlatGroupsOfBuffersAreUpdatedAsOne) {
   }
   EXPECT_EQ(second.at(7), 0.0);
   // The second of two ranks takes elements 4..7 of the padded concatenation.
-  Tensor share(4, 1);
+  OwnedMatrix share(4, 1);
   Placement second_rank;
   second_rank.first_row = 4;
   run(kernel(KernelKind::kSplitSequence, 4, 1), {&gradient, &rest}, {&share}, second_rank);
@@ -445,8 +447,8 @@ TEST_F(Operators, FlatGroupsOfBuffersAreUpdatedAsOne) {
 }
 
 TEST_F(Operators, SplitCutsColumnsWhereTheRowsAreTheSame) {
-  const Tensor x = Tensor::random(3, 4, engine_);
-  Tensor part(3, 2);
+  const OwnedMatrix x = OwnedMatrix::random(3, 4, engine_);
+  OwnedMatrix part(3, 2);
   Placement placement;
   placement.first_column = 2;
   run(kernel(KernelKind::kSplitSequence, 3, 2), {&x}, {&part}, placement);
@@ -454,8 +456,9 @@ TEST_F(Operators, SplitCutsColumnsWhereTheRowsAreTheSame) {
 }
 
 TEST_F(Operators, PaddedVocabularyEntriesCountAsMinusInfinity) {
-  const Tensor logits = Tensor::random(2, 6, engine_), targets = Tensor::tokens(2, 4, engine_);
-  Tensor narrow(2, 4), loss(2, 1), statistics(2, 1), expected(2, 1), dlogits(2, 6);
+  const OwnedMatrix logits = OwnedMatrix::random(2, 6, engine_),
+                    targets = OwnedMatrix::tokens(2, 4, engine_);
+  OwnedMatrix narrow(2, 4), loss(2, 1), statistics(2, 1), expected(2, 1), dlogits(2, 6);
   for (std::int64_t i = 0; i < 8; ++i) narrow.set(i, logits.at(i / 4, i % 4));
   run(kernel(KernelKind::kFusedCrossEntropyForward, 2, 4), {&narrow, &targets},
       {&expected, &statistics});
@@ -468,15 +471,15 @@ TEST_F(Operators, PaddedVocabularyEntriesCountAsMinusInfinity) {
       {&dlogits}, placement);
   EXPECT_EQ(dlogits.at(1, 5), 0.0);
   // A shard that is all padding has no maximum of its own.
-  Tensor maximum(2, 1);
+  OwnedMatrix maximum(2, 1);
   placement.first_column = 6;
   run(kernel(KernelKind::kCrossEntropyMaximum, 2, 6), {&logits}, {&maximum}, placement);
   EXPECT_TRUE(std::isinf(maximum.at(0)));
 }
 
 TEST_F(Operators, WrongOperandsAreRefusedByName) {
-  const Tensor x(3, 4), w(5, 3);
-  Tensor y(3, 5);
+  const OwnedMatrix x(3, 4), w(5, 3);
+  OwnedMatrix y(3, 5);
   EXPECT_THAT(
       [&] {
         run(gemm(GemmRole::kForward, 3, 5, 4), {&x, &w}, {&y});
@@ -484,7 +487,7 @@ TEST_F(Operators, WrongOperandsAreRefusedByName) {
       testing::ThrowsMessage<std::invalid_argument>(testing::HasSubstr("5 x 3")));
   EXPECT_THAT([&] { run(gemm(GemmRole::kForward, 3, 5, 4), {&x}, {&y}); },
               testing::ThrowsMessage<std::invalid_argument>(testing::HasSubstr("missing")));
-  const Tensor narrow(3, 4, DataType::kFp8);
+  const OwnedMatrix narrow(3, 4, DataType::kFp8);
   EXPECT_THAT([&] { run(kernel(KernelKind::kCopy, 3, 4), {&narrow}, {&x}); },
               testing::ThrowsMessage<std::invalid_argument>(testing::HasSubstr("fp8")));
 }
@@ -502,9 +505,9 @@ TEST(Rounding, IsToTheNearestEvenValueOfTheType) {
 }
 
 TEST_F(Operators, SixteenBitResultsAreRoundedToTheirType) {
-  const Tensor x = Tensor::random(8, 8, engine_, 1.0, DataType::kBf16),
-               w = Tensor::random(8, 8, engine_, 1.0, DataType::kBf16);
-  Tensor y(8, 8, DataType::kBf16);
+  const OwnedMatrix x = OwnedMatrix::random(8, 8, engine_, 1.0, DataType::kBf16),
+                    w = OwnedMatrix::random(8, 8, engine_, 1.0, DataType::kBf16);
+  OwnedMatrix y(8, 8, DataType::kBf16);
   Gemm operation = gemm(GemmRole::kForward, 8, 8, 8);
   operation.type = operation.output = DataType::kBf16;
   run(operation, {&x, &w}, {&y});

@@ -12,23 +12,23 @@
 
 namespace headway {
 
-class Tensor {
+class OwnedMatrix {
  public:
-  Tensor(std::int64_t rows, std::int64_t columns, DataType type = DataType::kFp64)
+  OwnedMatrix(std::int64_t rows, std::int64_t columns, DataType type = DataType::kFp64)
       : type_(type),
         rows_(rows),
         columns_(columns),
         memory_((static_cast<std::size_t>(rows * columns) * held_size(type) + 7) / 8) {}
 
-  static Tensor random(std::int64_t rows, std::int64_t columns, std::mt19937_64& engine,
-                       double deviation = 1.0, DataType type = DataType::kFp64) {
-    Tensor tensor(rows, columns, type);
+  static OwnedMatrix random(std::int64_t rows, std::int64_t columns, std::mt19937_64& engine,
+                            double deviation = 1.0, DataType type = DataType::kFp64) {
+    OwnedMatrix tensor(rows, columns, type);
     std::normal_distribution<double> normal(0.0, deviation);
     for (std::int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, normal(engine));
     return tensor;
   }
-  static Tensor tokens(std::int64_t rows, std::int64_t vocabulary, std::mt19937_64& engine) {
-    Tensor tensor(rows, 1, DataType::kInt64);
+  static OwnedMatrix tokens(std::int64_t rows, std::int64_t vocabulary, std::mt19937_64& engine) {
+    OwnedMatrix tensor(rows, 1, DataType::kInt64);
     for (std::int64_t i = 0; i < rows; ++i) {
       tensor.set(i, static_cast<double>(engine() % static_cast<std::uint64_t>(vocabulary)));
     }
@@ -56,17 +56,17 @@ class Tensor {
   std::vector<double> memory_;
 };
 
-inline void run(const Operation& operation, const std::vector<const Tensor*>& reads,
-                const std::vector<const Tensor*>& writes, const Placement& placement = {}) {
+inline void run(const Operation& operation, const std::vector<const OwnedMatrix*>& reads,
+                const std::vector<const OwnedMatrix*>& writes, const Placement& placement = {}) {
   std::vector<Operand> inputs, outputs;
-  for (const Tensor* tensor : reads) inputs.push_back(tensor->operand());
-  for (const Tensor* tensor : writes) outputs.push_back(tensor->operand());
+  for (const OwnedMatrix* tensor : reads) inputs.push_back(tensor->operand());
+  for (const OwnedMatrix* tensor : writes) outputs.push_back(tensor->operand());
   compute(operation, inputs, outputs, placement);
 }
 
 // The largest difference between `gradient` and the central difference of `loss` in `x`, over the
 // largest difference quotient. `loss` reads x.
-inline double gradient_error(Tensor& x, const Tensor& gradient,
+inline double gradient_error(OwnedMatrix& x, const OwnedMatrix& gradient,
                              const std::function<double()>& loss) {
   constexpr double kStep = 1e-5;
   double worst = 0, largest = 1e-12;
@@ -84,7 +84,7 @@ inline double gradient_error(Tensor& x, const Tensor& gradient,
   return worst / largest;
 }
 
-inline double dot(const Tensor& a, const Tensor& b) {
+inline double dot(const OwnedMatrix& a, const OwnedMatrix& b) {
   double sum = 0;
   for (std::int64_t i = 0; i < a.elements(); ++i) sum += a.at(i) * b.at(i);
   return sum;
