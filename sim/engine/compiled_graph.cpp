@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace headway {
+namespace headway::engine {
 namespace {
 
 // StreamSteps before the steps have found their final place.
@@ -340,4 +340,4 @@ int index_of(const CompiledGraph& compiled, int device, const PlacedInstance& in
   return static_cast<int>(place) - kGap * (device + 1);
 }
 
-}  // namespace headway
+}  // namespace headway::engine

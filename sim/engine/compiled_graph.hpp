@@ -20,7 +20,7 @@
 
 #include "sim/engine/task_graph.hpp"
 
-namespace headway {
+namespace headway::engine {
 
 inline constexpr int kCauseBits = 8;  // of Step::origin
 
@@ -112,4 +112,4 @@ int index_of(const CompiledGraph& compiled, int device, const PlacedInstance& in
 // `fuse`: whether runs of tasks become one step; false where each task's span is wanted.
 CompiledGraph compile(const TaskGraph& graph, bool fuse);
 
-}  // namespace headway
+}  // namespace headway::engine
