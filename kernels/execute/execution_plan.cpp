@@ -83,8 +83,9 @@ class RankPlanner {
     plan_.operations.reserve(listed_.size());
     for (Listed& listed : listed_) {
       std::vector<int> after;
+      const auto first = static_cast<std::size_t>(listed.first_of_template);
       for (const int before : listed.planned.operation->after) {
-        after.push_back(place[static_cast<std::size_t>(listed.first_of_template + before)]);
+        after.push_back(place[first + static_cast<std::size_t>(before)]);
       }
       add(std::move(listed.planned), after);
     }

@@ -109,13 +109,13 @@ class Run : public std::enable_shared_from_this<Run> {
   RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   const RankPlan& plan(int rank) const { return plan_.ranks[static_cast<std::size_t>(rank)]; }
 
-  // -- Threads
-  // ---------------------------------------------------------------------------------------
+  // -- Threads --------------------------------------------------------------------------------
 
   // Runs `body` in a thread per rank, and waits until all have ended, or are given up.
   template <typename Body>
   void in_every_rank(Body body) {
     std::vector<std::thread> threads;
+    threads.reserve(ranks_.size());
     finished_ = 0;
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
       threads.emplace_back(
@@ -198,8 +198,7 @@ class Run : public std::enable_shared_from_this<Run> {
     return running >= 0 ? plan_.words(rank, running) + ": " : "rank " + std::to_string(rank) + ": ";
   }
 
-  // -- A step
-  // ----------------------------------------------------------------------------------------
+  // -- A step ---------------------------------------------------------------------------------
 
   void run_step(int step) {
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) begin_step(rank, step);
@@ -431,8 +430,7 @@ class Run : public std::enable_shared_from_this<Run> {
     return {elapsed * kPicosecondsPerNanosecond};
   }
 
-  // -- Numbers
-  // ---------------------------------------------------------------------------------------
+  // -- Numbers --------------------------------------------------------------------------------
 
   void note_gradients(int rank, const PlannedOperation& planned) {
     RankState& own = state(rank);

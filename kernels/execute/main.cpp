@@ -95,10 +95,30 @@ int run(Arguments& arguments) {
   return check && !check->passed ? kCheckFailed : kAnswered;
 }
 
+// The exit code, with every failure told.
+int run_or_tell(Arguments& arguments) {
+  try {
+    return run(arguments);
+  } catch (const InvalidInput& error) {
+    std::cerr << error.what() << '\n';
+    return kBadInput;
+  } catch (const std::exception& error) {
+    std::cerr << "headway-execute-cpu: " << error.what() << '\n';
+    return kMachineFailed;
+  }
+}
+
+// Ends the process, whatever a rank that was left behind is still doing.
+[[noreturn]] void leave(int code) {
+  std::cerr.flush();
+  std::fflush(nullptr);
+  _exit(code);
+}
+
 }  // namespace
 }  // namespace headway
 
-int main(int count, char** values) {
+int main(int count, char** values) try {
   headway::Arguments arguments;
   CLI::App app("Runs a Program for real on CPU and writes what it measured.",
                "headway-execute-cpu");
@@ -111,17 +131,7 @@ int main(int count, char** values) {
     app.exit(error);
     return headway::kBadInput;
   }
-  int code = headway::kMachineFailed;
-  try {
-    code = headway::run(arguments);
-  } catch (const headway::InvalidInput& error) {
-    std::cerr << error.what() << '\n';
-    code = headway::kBadInput;
-  } catch (const std::exception& error) {
-    std::cerr << "headway-execute-cpu: " << error.what() << '\n';
-  }
-  // A rank that was left behind must not keep the process.
-  std::cerr << std::flush;
-  std::fflush(nullptr);
-  _exit(code);
+  headway::leave(headway::run_or_tell(arguments));
+} catch (...) {
+  return headway::kMachineFailed;
 }

@@ -30,20 +30,23 @@ class Comparison {
 
   Worst compare(const GlobalTensors& ours, const GlobalTensors& reference,
                 const std::string& what) {
+    const std::string of = what + " of ";
     Worst worst;
     const double floor = kNegligible * reference.norm();
     for (const auto& [name, expected] : reference.tensors()) {
       const auto found = ours.tensors().find(name);
       if (found == ours.tensors().end()) {
-        problems_.push_back(what + " of " + name + " is on no rank");
+        problems_.push_back(of);
+        problems_.back().append(name).append(" is on no rank");
         continue;
       }
-      const double error = error_of(found->second, expected, floor, what + " of " + name);
+      const double error = error_of(found->second, expected, floor, std::string(of).append(name));
       if (!(error <= worst.error)) worst = {error, name};
     }
     for (const auto& [name, tensor] : ours.tensors()) {
       if (!reference.tensors().contains(name)) {
-        problems_.push_back(what + " of " + name + " is not in the reference");
+        problems_.push_back(of);
+        problems_.back().append(name).append(" is not in the reference");
       }
     }
     return worst;
