@@ -9,34 +9,6 @@ namespace headway {
 
 namespace {
 
-std::string_view word(Activation activation) {
-  switch (activation) {
-    case Activation::kGelu:
-      return "gelu";
-    case Activation::kSilu:
-      return "silu";
-    case Activation::kRelu:
-      return "relu";
-    case Activation::kSquaredRelu:
-      return "relu2";
-  }
-  return "";
-}
-
-std::string_view word(PositionEmbedding position) {
-  switch (position) {
-    case PositionEmbedding::kRope:
-      return "rope";
-    case PositionEmbedding::kLearned:
-      return "learned";
-    case PositionEmbedding::kAlibi:
-      return "alibi";
-    case PositionEmbedding::kNoPosition:
-      return "none";
-  }
-  return "";
-}
-
 void write_experts(const Transformer& model, JsonWriter& writer) {
   const ExpertLayers& experts = model.experts;
   writer.field("num_experts", model.num_experts)
@@ -97,10 +69,10 @@ InlineModel inline_model(const Transformer& model, int indent) {
   write_attention(model, writer);
   writer.field("intermediate_size", model.intermediate_size)
       .field("vocab_size", model.vocab_size)
-      .field("hidden_act", word(model.activation))
+      .field("hidden_act", name(model.activation))
       .field("gated_mlp", model.gated_mlp)
       .field("tie_word_embeddings", model.tie_word_embeddings)
-      .field("position_embedding", word(model.position_embedding))
+      .field("position_embedding", name(model.position_embedding))
       .field("norm", std::string_view(model.norm == Norm::kRmsNorm ? "rmsnorm" : "layernorm"));
   if (model.num_experts > 0) write_experts(model, writer);
   if (model.num_nextn_predict_layers > 0) {

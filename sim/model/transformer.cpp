@@ -195,6 +195,34 @@ ParameterCount count_parameters(const Transformer& model, std::int64_t sequence_
   return count;
 }
 
+std::string_view name(Activation activation) {
+  switch (activation) {
+    case Activation::kGelu:
+      return "gelu";
+    case Activation::kSilu:
+      return "silu";
+    case Activation::kRelu:
+      return "relu";
+    case Activation::kSquaredRelu:
+      return "relu2";
+  }
+  return "";
+}
+
+std::string_view name(PositionEmbedding position) {
+  switch (position) {
+    case PositionEmbedding::kRope:
+      return "rope";
+    case PositionEmbedding::kLearned:
+      return "learned";
+    case PositionEmbedding::kAlibi:
+      return "alibi";
+    case PositionEmbedding::kNoPosition:
+      return "none";
+  }
+  return "";
+}
+
 std::string_view name(FlopsConvention convention) {
   return kConventions.at(static_cast<std::size_t>(convention));
 }

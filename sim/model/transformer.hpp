@@ -15,6 +15,8 @@ namespace headway {
 
 enum class Activation : std::uint8_t { kGelu, kSilu, kRelu, kSquaredRelu };
 enum class PositionEmbedding : std::uint8_t { kRope, kLearned, kAlibi, kNoPosition };
+std::string_view name(Activation activation);       // "gelu", as a config.json spells it
+std::string_view name(PositionEmbedding position);  // "rope"
 enum class Norm : std::uint8_t { kRmsNorm, kLayerNorm };
 
 // Multi-head latent attention (DeepSeek-V2): queries, keys and values pass through a narrow

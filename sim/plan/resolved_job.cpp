@@ -20,34 +20,6 @@ std::string_view word(Origin origin) {
   return "";
 }
 
-std::string_view word(Activation activation) {
-  switch (activation) {
-    case Activation::kGelu:
-      return "gelu";
-    case Activation::kSilu:
-      return "silu";
-    case Activation::kRelu:
-      return "relu";
-    case Activation::kSquaredRelu:
-      return "relu2";
-  }
-  return "";
-}
-
-std::string_view word(PositionEmbedding position) {
-  switch (position) {
-    case PositionEmbedding::kRope:
-      return "rope";
-    case PositionEmbedding::kLearned:
-      return "learned";
-    case PositionEmbedding::kAlibi:
-      return "alibi";
-    case PositionEmbedding::kNoPosition:
-      return "none";
-  }
-  return "";
-}
-
 std::string_view word(GradientAccumulation accumulation) {
   switch (accumulation) {
     case GradientAccumulation::kFused:
@@ -115,10 +87,10 @@ class ResolvedJob {
     leaf("head_dim", model.head_dim, other);
     leaf("intermediate_size", model.intermediate_size, other);
     leaf("vocab_size", model.vocab_size, other);
-    leaf("hidden_act", word(model.activation), other);
+    leaf("hidden_act", name(model.activation), other);
     leaf("gated_mlp", model.gated_mlp, other);
     leaf("tie_word_embeddings", model.tie_word_embeddings, other);
-    leaf("position_embedding", word(model.position_embedding), other);
+    leaf("position_embedding", name(model.position_embedding), other);
     leaf("norm", std::string_view(model.norm == Norm::kRmsNorm ? "rmsnorm" : "layernorm"), other);
     writer_.end_object();
   }
