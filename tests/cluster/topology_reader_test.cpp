@@ -5,6 +5,7 @@
 #include "sim/cluster/cluster_description.hpp"
 #include "sim/core/file.hpp"
 #include "tests/cluster/clusters.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
@@ -222,8 +223,8 @@ TEST(TopologyReader, ChecksAFileForEveryProblem) {
 
 TEST(TopologyReader, ReadsAPathAsAPreset) {
   Problems problems;
-  const auto topology = read_topology(std::string(HEADWAY_SOURCE_DIR) + "/topologies/dgx-h100.json",
-                                      16, {}, JsonNode::parse_text("null", "job.json"), problems);
+  const auto topology = read_topology(source_dir() + "/topologies/dgx-h100.json", 16, {},
+                                      JsonNode::parse_text("null", "job.json"), problems);
   EXPECT_EQ(lines_of(problems), "");
   EXPECT_EQ(topology->name(), "dgx-h100");
 }

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/commands/command_line.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
@@ -60,7 +61,7 @@ TEST_F(TopologyCommand, EveryPresetPassesItsCheck) {
 }
 
 TEST_F(TopologyCommand, ListsEveryProblemOfAFile) {
-  std::string text = read_file(std::string(HEADWAY_SOURCE_DIR) + "/topologies/dgx-a100.json");
+  std::string text = read_file(source_dir() + "/topologies/dgx-a100.json");
   text = with(text, "\"300 GB/s\"", "300");
   text = with(text, "\"max_nodes\"", "\"max_node\"");
   const std::string cluster = file("cluster.json", text);

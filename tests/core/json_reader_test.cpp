@@ -6,6 +6,7 @@
 #include <random>
 
 #include "sim/core/json_writer.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
@@ -165,7 +166,7 @@ TEST(JsonNode, NamesAMissingFileAndADirectory) {
   EXPECT_THROW(
       {
         try {
-          JsonNode::parse_file(HEADWAY_SOURCE_DIR "/tests");
+          JsonNode::parse_file(source_dir() + "/tests");
         } catch (const InvalidInput& error) {
           EXPECT_THAT(error.what(), HasSubstr("it is a directory"));
           throw;

@@ -6,6 +6,7 @@
 
 #include "sim/core/file.hpp"
 #include "sim/core/json_reader.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
@@ -16,8 +17,7 @@ TEST(ShippedFiles, HoldTheFilesOfTheTreeByteForByteInOrder) {
   EXPECT_TRUE(std::is_sorted(files.begin(), files.end(),
                              [](const auto& a, const auto& b) { return a.path < b.path; }));
   for (const ShippedFile& file : files) {
-    EXPECT_EQ(read_file(HEADWAY_SOURCE_DIR "/" + std::string(file.path)), file.content)
-        << file.path;
+    EXPECT_EQ(read_file(source_dir() + "/" + std::string(file.path)), file.content) << file.path;
   }
 }
 

@@ -6,13 +6,13 @@
 #include <gtest/gtest.h>
 
 #include "sim/cost/gemm_fit.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
 
 const PointSet& points() {
-  static const PointSet kPoints =
-      read_points(std::string(HEADWAY_SOURCE_DIR) + "/calibration/points");
+  static const PointSet kPoints = read_points(source_dir() + "/calibration/points");
   return kPoints;
 }
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/core/file.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
@@ -17,7 +18,7 @@ class PointFiles : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::string(HEADWAY_BINARY_DIR) + "/points_" + info->name();
+    folder_ = binary_dir() + "/points_" + info->name();
     std::filesystem::create_directories(folder_);
     write("gemm.csv", kGemm);
     write("gemm-host-cpu.csv", kGemm);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sim/core/file.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
@@ -48,9 +49,9 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
 };
 
 // What kernels/ sees of sim. A Program names its groups by axes of the rank grid.
-const std::set<std::string> kKernelsMayInclude = {"core",    "model/operation", "model/precision",
-                                                  "program", "plan/rank_grid",  "engine/timeline",
-                                                  "engine/timeline_json"};
+const std::set<std::string> kKernelsMayInclude = {
+    "core",           "model/operation", "model/precision",     "program",
+    "plan/rank_grid", "engine/timeline", "engine/timeline_json"};
 
 // Five to twelve seconds of compile time for each file that sees them: sources only.
 const std::vector<std::string> kOnlyInSources = {"nlohmann/", "boost/", "CLI/"};
@@ -81,7 +82,7 @@ std::vector<Include> includes_in(const std::string& text, const std::string& fil
 
 std::vector<Include> read_includes() {
   std::vector<Include> includes;
-  const fs::path root = HEADWAY_SOURCE_DIR;
+  const fs::path root = source_dir();
   for (const char* top : {"sim", "kernels"}) {
     if (!fs::exists(root / top)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
@@ -160,7 +161,7 @@ TEST(Layers, KeepHeavyPackagesOutOfHeaders) {
 
 TEST(Layers, IncludeTheirFilesFromTheRoot) {
   std::vector<std::string> faults;
-  const fs::path root = HEADWAY_SOURCE_DIR;
+  const fs::path root = source_dir();
   for (const Include& include : all_includes()) {
     if (fs::exists((root / include.from).parent_path() / include.of)) {
       faults.push_back(include.from + " includes " + include.of);
@@ -171,7 +172,7 @@ TEST(Layers, IncludeTheirFilesFromTheRoot) {
 
 TEST(Layers, AreTheFoldersOfTheHouse) {
   std::vector<std::string> strangers;
-  for (const auto& entry : fs::directory_iterator(fs::path(HEADWAY_SOURCE_DIR) / "sim")) {
+  for (const auto& entry : fs::directory_iterator(fs::path(source_dir()) / "sim")) {
     const std::string folder = entry.path().filename().string();
     // The Python module is a guest beside the rooms.
     const bool known = kMayInclude.contains(folder) && folder != "schedule";

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "sim/model/transformer.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
@@ -269,7 +270,7 @@ TEST(TransformerPresets, AreAllReadableAndSayWhereTheyComeFrom) {
 // A preset holds no key that its reader would pass over in silence.
 TEST(TransformerPresets, HaveNoKeyWithoutMeaning) {
   for (const PresetName& preset : transformer_presets()) {
-    const std::string path = HEADWAY_SOURCE_DIR "/sim/model/presets/" + preset.name + ".json";
+    const std::string path = source_dir() + "/sim/model/presets/" + preset.name + ".json";
     Problems problems;
     EXPECT_THAT(read_transformer(JsonNode::parse_file(path), true, problems).ignored,
                 ElementsAre("source"))

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/plan/job_text.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
@@ -264,10 +265,9 @@ TEST(BadJob, RefusesMoreGpusThanTheClusterHasAndPartsOfNodes) {
 TEST(BadJob, NamesModelFilesThatCannotBeRead) {
   EXPECT_THAT(read_text(replaced(kGpt3Job, "gpt3-175b", "no/such/config.json")).lines,
               ElementsAre(testing::HasSubstr("no/such/config.json")));
-  const std::string folder = std::string(HEADWAY_SOURCE_DIR) + "/tests/plan/models";
+  const std::string folder = source_dir() + "/tests/plan/models";
   EXPECT_THAT(read_text(replaced(kGpt3Job, "gpt3-175b", folder + "/")).lines, testing::SizeIs(1));
-  const std::string job =
-      std::string(HEADWAY_SOURCE_DIR) + "/tests/plan/jobs/zb-h2.json";  // a job is no model
+  const std::string job = source_dir() + "/tests/plan/jobs/zb-h2.json";  // a job is no model
   EXPECT_THAT(read_text(replaced(kGpt3Job, "gpt3-175b", job)).lines,
               testing::Contains(testing::HasSubstr("zb-h2.json: /hidden_size: missing")));
 }

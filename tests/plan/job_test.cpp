@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/plan/job_text.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
@@ -232,7 +233,7 @@ TEST(Job, RecomputesSomeLayersOfEachStage) {
 }
 
 TEST(Job, ReadsAHuggingFaceFile) {
-  const std::string path = std::string(HEADWAY_SOURCE_DIR) + "/tests/plan/models/config.json";
+  const std::string path = source_dir() + "/tests/plan/models/config.json";
   const Job job = read(kGpt3Job, {{"model", path, "--model"}, {"plan.vpp", "2", "--vpp"}});
   EXPECT_EQ(job.model.hidden_size, 4096);
   EXPECT_EQ(job.model.name, path);
@@ -241,7 +242,7 @@ TEST(Job, ReadsAHuggingFaceFile) {
 }
 
 TEST(Job, ExtendsLearnedPositionsWithANote) {
-  const std::string path = std::string(HEADWAY_SOURCE_DIR) + "/tests/plan/models/gpt2-short.json";
+  const std::string path = source_dir() + "/tests/plan/models/gpt2-short.json";
   const std::vector<JobOverride> changes = {{"model", path, "--model"},
                                             {"plan", R"({"tp": 8})", "--plan"},
                                             {"cluster.nodes", "2", "--nodes"}};

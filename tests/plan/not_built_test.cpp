@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tests/plan/job_text.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
@@ -104,7 +105,7 @@ struct PublishedJob {
 };
 
 TEST(PublishedJobs, AreReadOrNameTheirRules) {
-  const std::string folder = std::string(HEADWAY_SOURCE_DIR) + "/tests/plan/jobs/";
+  const std::string folder = source_dir() + "/tests/plan/jobs/";
   for (const PublishedJob& published : {
            PublishedJob{"sc21-145b.json", {}},
            {"sc21-zero3.json", {}},
@@ -136,8 +137,7 @@ TEST(PublishedJobs, AreReadOrNameTheirRules) {
 Job published(const char* file) {
   Problems problems;
   JobReading reading =
-      read_job(JsonNode::parse_file(std::string(HEADWAY_SOURCE_DIR) + "/tests/plan/jobs/" + file),
-               {}, problems);
+      read_job(JsonNode::parse_file(source_dir() + "/tests/plan/jobs/" + file), {}, problems);
   problems.throw_if_any();
   return std::move(reading.job.value());
 }

@@ -12,13 +12,14 @@
 #include "sim/program/training_step.hpp"
 #include "tests/program/small_job.hpp"
 #include "tests/program/template_text.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
 
 // Compares with tests/golden/program/<name>; HEADWAY_WRITE_GOLDEN=1 writes it instead.
 void expect_golden(const std::string& name, const std::string& text) {
-  const std::string path = std::string(HEADWAY_SOURCE_DIR) + "/tests/golden/program/" + name;
+  const std::string path = source_dir() + "/tests/golden/program/" + name;
   if (std::getenv("HEADWAY_WRITE_GOLDEN") != nullptr) {
     std::ofstream(path) << text;
     return;

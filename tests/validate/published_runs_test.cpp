@@ -9,6 +9,7 @@
 
 #include "sim/validate/measured_runs.hpp"
 #include "sim/validate/validation.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
@@ -17,8 +18,8 @@ namespace {
 std::vector<std::pair<std::string, double>> errors(const std::string& file,
                                                    const std::string& start) {
   Problems problems;
-  std::vector<MeasuredRun> runs = read_measured_runs(
-      std::string(HEADWAY_SOURCE_DIR) + "/results/validation/runs/" + file, problems);
+  std::vector<MeasuredRun> runs =
+      read_measured_runs(source_dir() + "/results/validation/runs/" + file, problems);
   problems.throw_if_any();
   std::erase_if(runs, [&](const MeasuredRun& run) { return !run.id.starts_with(start); });
   const Validation validation = validate(runs, {});

@@ -10,6 +10,7 @@
 
 #include "sim/core/error.hpp"
 #include "sim/validate/validation.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
@@ -18,7 +19,7 @@ const Validation& validated() {
   static const Validation validation = [] {
     Problems problems;
     const std::vector<MeasuredRun> runs =
-        read_measured_runs(HEADWAY_SOURCE_DIR "/results/validation/runs/zb.json", problems);
+        read_measured_runs(source_dir() + "/results/validation/runs/zb.json", problems);
     problems.throw_if_any();
     return validate(runs, {});
   }();

@@ -1,4 +1,5 @@
 #include "tests/kernels/execute/executed_plans.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 
@@ -19,8 +20,7 @@ Job ExecutedPlan::job() const { return small_job(model, gpus, keys); }
 
 std::vector<ExecutedPlan> executed_plans() {
   Problems problems;
-  ObjectReader table(JsonNode::parse_file(HEADWAY_SOURCE_DIR "/tests/executed_plans.json"),
-                     problems);
+  ObjectReader table(JsonNode::parse_file(source_dir() + "/tests/executed_plans.json"), problems);
   table.require_string("about");
   const auto models = table.object("models");
   const auto rows = table.array("plans");
