@@ -91,9 +91,10 @@ std::vector<Action> parse_actions(std::string_view text) {
 
 const std::vector<Schedule>& schedules() {
   static const std::vector<Schedule> table = {
-      pipeline::one_f_one_b(), pipeline::gpipe(),    pipeline::interleaved(),
-      pipeline::looped_bfs(),  pipeline::zb_h1(),    pipeline::zb_h2(),
-      pipeline::zb_v(),        pipeline::dualpipe(), pipeline::dualpipe_v(),
+      pipeline::one_f_one_b(), pipeline::gpipe(),      pipeline::interleaved(),
+      pipeline::looped_bfs(),  pipeline::zb_h1(),      pipeline::zb_h2(),
+      pipeline::zb_v(),        pipeline::v_half(),     pipeline::v_min(),
+      pipeline::dualpipe(),    pipeline::dualpipe_v(), pipeline::chimera(),
   };
   return table;
 }

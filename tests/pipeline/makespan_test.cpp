@@ -172,6 +172,27 @@ TEST(Makespan, OfDualpipe) {
   }
 }
 
+// Two opposite pipelines of p micro-batches fill each other's bubbles but for p - 2 slots: with F =
+// B the bubble is (p - 2) / (2 m + p - 2) of the step (arXiv 2107.06925, table 2).
+TEST(Makespan, OfChimeraLeavesTheBubbleOfHalfThePipeline) {
+  for (const Case& c : {Case{2, 2, 4}, {4, 4, 10}, {4, 8, 18}, {8, 8, 22}, {8, 32, 70}}) {
+    EXPECT_EQ(makespan("chimera", {c.ranks, 2, c.micro_batches}, {.forward = 1, .backward = 1}),
+              c.makespan);
+  }
+}
+
+// The building blocks have no free slot between micro-batches: with F = I = W every one more takes
+// the six slots that it needs (arXiv 2405.15362, section 4).
+TEST(Makespan, OfVHalfAndVMinGrowsByTheWorkAlone) {
+  for (const char* name : {"v-half", "v-min"}) {
+    for (const int p : {2, 3, 4, 5, 6, 8, 9}) {
+      const double fewer = makespan(name, {p, 2, 4 * p}, with(kEven));
+      EXPECT_EQ(makespan(name, {p, 2, 4 * p + 1}, with(kEven)), fewer + 6) << name << " p" << p;
+      EXPECT_LT(fewer, 6 * 4 * p + 6 * p) << name << " p" << p;
+    }
+  }
+}
+
 // p 4, m 8, F 1, B 2: GPipe pays the latency of a hop 2 (p - 1) times, 1F1B in its steady state.
 TEST(Makespan, GrowsWithTheLatencyOfAHop) {
   const auto after = [](double latency, double scale = 1) {
@@ -215,6 +236,23 @@ TEST(InFlight, OfZeroBubbleIsTheSameOnEveryRank) {
   EXPECT_THAT(in_flight("zb-h2", {4, 1, 8}), ElementsAre(7, 7, 7, 7));  // 2 p - 1
   EXPECT_THAT(in_flight("zb-v", {4, 2, 8}),
               ElementsAre(8, 8, 8, 8));  // 2 p chunks of half the size
+}
+
+// Half and a third of 1F1B's: at most (p + 2) / 2 and (p + 4) / 3 micro-batches, of two chunks each
+// (the authors' demonstration; integer division).
+TEST(InFlight, OfVHalfAndVMinIsAPartOfThePipeline) {
+  for (const int p : {2, 3, 4, 5, 6, 8, 9, 16}) {
+    for (const int chunks : in_flight("v-half", {p, 2, 4 * p}))
+      EXPECT_LE(chunks, 2 * ((p + 2) / 2));
+    for (const int chunks : in_flight("v-min", {p, 2, 4 * p})) EXPECT_LE(chunks, 2 * ((p + 4) / 3));
+  }
+  EXPECT_THAT(in_flight("v-half", {8, 2, 32}), testing::Each(testing::Ge(8)));
+}
+
+// Between p / 2 + 1 at the ends of the pipeline and p in its middle (arXiv 2107.06925, table 2).
+TEST(InFlight, OfChimeraIsLargestInTheMiddle) {
+  EXPECT_THAT(in_flight("chimera", {4, 2, 4}), ElementsAre(3, 4, 4, 3));
+  EXPECT_THAT(in_flight("chimera", {8, 2, 32}), ElementsAre(5, 6, 7, 8, 8, 7, 6, 5));
 }
 
 TEST(InFlight, OfDualpipeIsOneMoreThanTheStages) {

@@ -86,6 +86,29 @@ TEST(DualpipeV, OverlapsAForwardWithABackward) {
                 "0I3 0W3")));
 }
 
+// Stages 4 to 7 are the second copy; its first stage is on the last rank.
+TEST(Chimera, RunsTwoPipelinesInOppositeDirections) {
+  EXPECT_EQ(grid("chimera", {.ranks = 4, .stages_per_rank = 2, .micro_batches = 4}),
+            "0F0 0F1 7F2 7B2 7F3 7B3 0B0 0B1\n"
+            "1F0 6F2 1F1 6F3 6B2 1B0 6B3 1B1\n"
+            "5F2 2F0 5F3 2F1 2B0 5B2 2B1 5B3\n"
+            "4F2 4F3 3F0 3B0 3F1 3B1 4B2 4B3\n");
+}
+
+// Slots 0, 4, 8 and 13 of the first micro-batch, and six later of the next.
+TEST(VHalf, RepeatsItsBlock) {
+  EXPECT_EQ(rank_order("v-half", 0, {.ranks = 2, .stages_per_rank = 2, .micro_batches = 4}),
+            "0F0 3F0 0F1 3I0 3W0 3F1 0F2 0I0 3I1 0W0 3F2 3W1 0F3 0I1 3I2 0W1 3F3 3W2 0I2 3I3 0W2 "
+            "3W3 0I3 0W3");
+}
+
+// Slots 0, 3, 4 and 7.
+TEST(VMin, RepeatsItsBlock) {
+  EXPECT_EQ(rank_order("v-min", 0, {.ranks = 2, .stages_per_rank = 2, .micro_batches = 4}),
+            "0F0 3F0 3I0 3W0 0F1 0I0 0W0 3F1 3I1 3W1 0F2 0I1 0W1 3F2 3I2 3W2 0F3 0I2 0W2 3F3 3I3 "
+            "3W3 0I3 0W3");
+}
+
 // Rank r of one direction does what rank p - 1 - r does of the other.
 TEST(Dualpipe, IsItsOwnMirrorImage) {
   const ScheduleShape shape = {.ranks = 4, .stages_per_rank = 2, .micro_batches = 8};

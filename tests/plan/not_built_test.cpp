@@ -32,7 +32,6 @@ TEST(NotYetBuilt, NamesTheRuleOfEachKey) {
            {"plan.tp_kind", "2.5d", "2.5d tensor parallelism"},
            {"plan.tp_overlap", "ring", "tp_overlap ring"},
            {"plan.schedule", "pipedream", "pipedream"},
-           {"plan.schedule", "chimera", "chimera"},
            {"plan.schedule", "schedules/mine.csv", "a schedule from a file"},
            {"plan.dp_kind", "hsdp", "hsdp"},
            {"plan.dp_kind", "zero++", "zero++"},

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "sim/program/schedule.hpp"
 
@@ -18,6 +19,9 @@ Schedule zb_h2();
 Schedule zb_v();
 Schedule dualpipe();
 Schedule dualpipe_v();
+Schedule v_half();
+Schedule v_min();
+Schedule chimera();
 
 // What every schedule needs of a shape: empty, or what is wrong.
 inline std::string refusal_of_counts(const ScheduleShape& shape) {
@@ -41,5 +45,13 @@ inline int looped_rank(int stage, const ScheduleShape& shape) { return stage % s
 inline int folded_rank(int stage, const ScheduleShape& shape) {
   return stage < shape.ranks ? stage : 2 * shape.ranks - 1 - stage;
 }
+
+// An action and when it begins in a schedule that is laid out on a grid of equal slots. Where every
+// action begins after what it needs, ranks that run theirs in the order of time cannot deadlock.
+struct SlottedAction {
+  int slot = 0;
+  Action action;
+};
+std::vector<Action> in_slot_order(std::vector<SlottedAction> actions);
 
 }  // namespace headway::pipeline
