@@ -8,6 +8,7 @@
 #include "sim/plan/job.hpp"
 #include "sim/plan/job_override.hpp"
 #include "sim/plan/job_section.hpp"
+#include "sim/plan/open_job.hpp"
 #include "sim/plan/plan_legality.hpp"
 #include "sim/plan/plan_reader.hpp"
 
@@ -29,23 +30,57 @@ std::string unknown(const std::string& word, const std::vector<std::string>& kno
   return message + "; expected " + any_of(known) + or_else;
 }
 
-class JobReader {
+// What has been read of a job beside its plan.
+class JobFrame {
+ protected:
+  std::map<std::string, Origin> origins_;
+  std::vector<NotYetBuilt> not_built_;
+  std::vector<std::string> notes_;
+  std::optional<Software> software_;
+  std::optional<Transformer> model_;
+  std::optional<Topology> topology_;
+  std::string profile_;
+  std::vector<LinkOverride> links_;
+  std::optional<std::string> nic_;
+  std::optional<double> oversubscription_;
+  Precision precision_ = Precision::kBf16;
+  std::optional<std::int64_t> sequence_length_, global_batch_;
+};
+
+class JobReader : public JobFrame {
  public:
   JobReader(const JsonNode& node, Problems& problems)
       : node_(node), problems_(problems), root_("", node, node, std::nullopt, problems, origins_) {}
+  // Goes on from what was read of the same job.
+  JobReader(const JobFrame& frame, const JsonNode& node, Problems& problems)
+      : JobFrame(frame),
+        node_(node),
+        problems_(problems),
+        root_("", node, node, std::nullopt, problems, origins_) {}
 
   JobReading read() {
     const std::size_t before = problems_.size();
-    JobReading reading;
-    if (!node_.is_object()) {  // said by the section's reader already
-      return reading;
-    }
+    if (!node_.is_object()) return {};  // said by the section's reader already
+    read_frame();
+    JobReading reading = judge(root_.optional_object("plan"));
+    root_.finish();
+    if (problems_.size() > before) reading.job.reset();
+    return reading;
+  }
+
+  void read_frame() {
     read_software();
     read_model();
     read_batch();
     read_cluster();
-    JobSection section("plan", node_, root_.optional_object("plan"),
-                       software_ ? software_->plan_defaults : std::nullopt, problems_, origins_);
+  }
+
+  // Reads a plan and holds it against what was read before.
+  JobReading judge(const std::optional<JsonNode>& plan) {
+    const std::size_t before = problems_.size();
+    JobReading reading;
+    JobSection section("plan", node_, plan, software_ ? software_->plan_defaults : std::nullopt,
+                       problems_, origins_);
     plan_ = read_plan(section);
     const PlanContext context = {
         model_, topology_ ? std::optional<std::int64_t>(topology_->gpus()) : std::nullopt,
@@ -53,14 +88,25 @@ class JobReader {
     resolve_plan(plan_, context, section, root_, notes_);
     apply_framework_rules(section);
     resolve_gradients(section);
-    root_.finish();
-
     reading.not_built = std::move(not_built_);
     std::move(plan_.not_built.begin(), plan_.not_built.end(),
               std::back_inserter(reading.not_built));
-    if (problems_.size() == before && reading.not_built.empty()) reading.job = job();
+    const bool whole = software_ && model_ && topology_ && sequence_length_ && global_batch_;
+    if (whole && problems_.size() == before && reading.not_built.empty()) reading.job = job();
     return reading;
   }
+
+  // Of a frame that was read without problems.
+  const Transformer& model() const { return *model_; }
+  const Topology& topology() const { return *topology_; }
+  const Software& software() const { return *software_; }
+  const std::string& profile() const { return profile_; }
+  std::int64_t sequence_length() const { return *sequence_length_; }
+  std::int64_t global_batch() const { return *global_batch_; }
+  const std::vector<NotYetBuilt>& not_built() const { return not_built_; }
+  const std::vector<std::string>& notes() const { return notes_; }
+  std::optional<JsonNode> plan_section() { return root_.optional_object("plan"); }
+  void finish() { root_.finish(); }
 
  private:
   void read_software() {
@@ -476,23 +522,58 @@ class JobReader {
 
   const JsonNode& node_;
   Problems& problems_;
-  std::map<std::string, Origin> origins_;
   JobSection root_;
-  std::vector<NotYetBuilt> not_built_;
-  std::vector<std::string> notes_;
-  std::optional<Software> software_;
-  std::optional<Transformer> model_;
-  std::optional<Topology> topology_;
-  std::string profile_;
-  std::vector<LinkOverride> links_;
-  std::optional<std::string> nic_;
-  std::optional<double> oversubscription_;
-  Precision precision_ = Precision::kBf16;
-  std::optional<std::int64_t> sequence_length_, global_batch_;
   PlanReading plan_;
 };
 
 }  // namespace
+
+// The reader of the frame stays as it was read; each plan is judged by one that goes on from it.
+struct OpenJob::Frame {
+  JsonNode node;
+  Problems problems;
+  JobReader reader;
+  std::optional<JsonNode> plan;
+
+  explicit Frame(JsonNode job) : node(std::move(job)), reader(node, problems) {}
+};
+
+OpenJob::OpenJob(std::shared_ptr<const Frame> frame) : frame_(std::move(frame)) {}
+
+std::optional<OpenJob> OpenJob::read(const JsonNode& node,
+                                     const std::vector<JobOverride>& overrides,
+                                     Problems& problems) {
+  Problems misplaced;
+  const auto frame = std::make_shared<Frame>(with_overrides(node, overrides, misplaced));
+  for (const Problem& problem : misplaced.list()) {
+    problems.add(problem.file, problem.pointer, problem.message);
+  }
+  if (frame->node.is_object()) {
+    frame->reader.read_frame();
+    frame->plan = frame->reader.plan_section();
+    frame->reader.finish();
+  }
+  for (const Problem& found : frame->problems.list()) {
+    const Problem problem = at_origin(found, node, overrides);
+    problems.add(problem.file, problem.pointer, problem.message);
+  }
+  if (!misplaced.empty() || !frame->problems.empty()) return std::nullopt;
+  return OpenJob(frame);
+}
+
+JobReading OpenJob::with_plan(const JsonNode& plan, Problems& problems) const {
+  return JobReader(frame_->reader, frame_->node, problems).judge(plan);
+}
+
+const std::optional<JsonNode>& OpenJob::plan() const { return frame_->plan; }
+const Transformer& OpenJob::model() const { return frame_->reader.model(); }
+const Topology& OpenJob::topology() const { return frame_->reader.topology(); }
+const Software& OpenJob::software() const { return frame_->reader.software(); }
+const std::string& OpenJob::profile() const { return frame_->reader.profile(); }
+std::int64_t OpenJob::sequence_length() const { return frame_->reader.sequence_length(); }
+std::int64_t OpenJob::global_batch() const { return frame_->reader.global_batch(); }
+const std::vector<NotYetBuilt>& OpenJob::not_built() const { return frame_->reader.not_built(); }
+const std::vector<std::string>& OpenJob::notes() const { return frame_->reader.notes(); }
 
 JobReading read_job(const JsonNode& node, const std::vector<JobOverride>& overrides,
                     Problems& problems) {

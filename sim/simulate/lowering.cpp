@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -37,7 +38,9 @@ class Lowering {
       : input_(input),
         program_(input.program),
         encounters_(input.program, input.topology, input.software, input.machine),
-        pricer_(input.program, input.profile, input.topology, input.software, encounters_) {}
+        own_prices_(input.prices == nullptr ? std::make_unique<PriceBook>(input.profile) : nullptr),
+        pricer_(input.program, own_prices_ ? *own_prices_ : *input.prices, input.topology,
+                input.software, encounters_) {}
 
   LoweredStep run() {
     encounters_.drop_links_that_cannot_bind(
@@ -419,6 +422,7 @@ class Lowering {
   const LoweringInput& input_;
   const Program& program_;
   Encounters encounters_;
+  std::unique_ptr<PriceBook> own_prices_;
   OperationPricer pricer_;
   LoweredStep step_;
 

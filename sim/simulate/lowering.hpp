@@ -23,6 +23,7 @@ struct LoweringInput {
   const Software& software;
   MachineWhatIf machine;
   bool unfolded = false;
+  const PriceBook* prices = nullptr;  // of the profile, shared by many steps; nullptr: its own
 };
 
 // Where a task of a TaskTemplate comes from.

@@ -18,14 +18,39 @@ static void slow_down(CollectivePrice& price, double left) {
   price.alone.grade = std::max(price.alone.grade, Grade::kExtrapolated);
 }
 
-OperationPricer::OperationPricer(const Program& program, const Profile& profile,
+OperationPrice price_of(const TemplateOperation& operation, const Role* role,
+                        const PriceBook& prices, const CollectiveCost& collectives,
+                        const Software& software) {
+  OperationPrice result;
+  if (std::holds_alternative<HostWork>(operation.operation)) {
+    result.launches = 0;
+  } else if (role == nullptr) {
+    const PriceBook::Entry entry = prices.price(operation.operation);
+    result.price = entry.price;
+    result.launches = entry.launches;
+  } else if (const Collective& collective = *collective_of(operation); is_message(operation)) {
+    result.group_size = 2;
+    result.collective = collectives.send(size(collective), role->same_node);
+    result.collective.latency += software.p2p_blocking;
+    result.collective.alone.time += software.p2p_blocking;
+    result.price = result.collective.alone;
+  } else {
+    result.group_size = role->placement.ranks;
+    result.collective =
+        collectives.price(collective, role->placement, network_efficiency(operation, software));
+    result.price = result.collective.alone;
+  }
+  return result;
+}
+
+OperationPricer::OperationPricer(const Program& program, const PriceBook& prices,
                                  const Topology& topology, const Software& software,
                                  const Encounters& encounters)
     : program_(program),
       software_(software),
       encounters_(encounters),
-      compute_(profile),
-      collective_(profile, topology) {}
+      book_(prices),
+      collective_(prices.profile(), topology) {}
 
 // Operations are priced once per role and speed, not per rank.
 int OperationPricer::index(const TemplateOperation& operation, int rank) {
@@ -49,32 +74,16 @@ int OperationPricer::placement_class(const Role& role, bool message) {
 
 OperationPrice OperationPricer::compute(const TemplateOperation& operation, int rank,
                                         int role_index) const {
-  OperationPrice result;
-  if (std::holds_alternative<HostWork>(operation.operation)) {
-    result.launches = 0;
-    return result;
-  }
   if (role_index == kNone) {
-    result.price = compute_.price(operation.operation);
-    result.launches = compute_.launches(operation.operation);
+    OperationPrice result = price_of(operation, nullptr, book_, collective_, software_);
     const double factor = encounters_.speed_factor(rank);
     if (factor != 1.0) {
       result.price.time = Time::from_seconds(result.price.time.seconds() * factor);
     }
     return result;
   }
-  const Collective& collective = *collective_of(operation);
   const Role& mine = encounters_.role(rank, role_index);
-  if (is_message(operation)) {
-    result.group_size = 2;
-    result.collective = collective_.send(size(collective), mine.same_node);
-    result.collective.latency += software_.p2p_blocking;
-    result.collective.alone.time += software_.p2p_blocking;
-  } else {
-    result.group_size = mine.placement.ranks;
-    result.collective =
-        collective_.price(collective, mine.placement, network_efficiency(operation, software_));
-  }
+  OperationPrice result = price_of(operation, &mine, book_, collective_, software_);
   if (mine.same_node) slow_down(result.collective, encounters_.left_inside_nodes());
   result.price = result.collective.alone;
   return result;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "sim/cost/collective_cost.hpp"
-#include "sim/cost/compute_cost.hpp"
 #include "sim/simulate/encounters.hpp"
+#include "sim/simulate/price_book.hpp"
 
 namespace headway {
 
@@ -24,10 +24,16 @@ struct OperationPrice {
 // Bytes per second that a collective or message moves per link of load 1 where nothing competes.
 double rate_alone(const CollectivePrice& price);
 
+// What an operation costs in a role, at the device's own speed on sound links. `role` is nothing
+// for work of the rank alone.
+OperationPrice price_of(const TemplateOperation& operation, const Role* role,
+                        const PriceBook& prices, const CollectiveCost& collectives,
+                        const Software& software);
+
 class OperationPricer {
  public:
   // REQUIRES: all outlive this.
-  OperationPricer(const Program& program, const Profile& profile, const Topology& topology,
+  OperationPricer(const Program& program, const PriceBook& prices, const Topology& topology,
                   const Software& software, const Encounters& encounters);
 
   // The number of the price of an operation on a rank; throws InvalidInput where the profile lacks
@@ -60,7 +66,7 @@ class OperationPricer {
   const Program& program_;
   const Software& software_;
   const Encounters& encounters_;
-  ComputeCost compute_;
+  const PriceBook& book_;
   CollectiveCost collective_;
   std::vector<OperationPrice> prices_;
   std::unordered_map<Key, int, KeyHash> indices_;

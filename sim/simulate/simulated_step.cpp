@@ -19,7 +19,8 @@ void play(SimulatedStep& step, const Job& job, const Profile& profile, const Ste
                                  .profile = profile,
                                  .software = job.software,
                                  .machine = options.machine,
-                                 .unfolded = options.unfolded});
+                                 .unfolded = options.unfolded,
+                                 .prices = options.prices});
   SimulateOptions engine_options;
   engine_options.detail = options.detail;
   engine_options.critical_path = options.critical_path;

@@ -16,6 +16,7 @@ struct StepOptions {
   bool unfolded = false;
   bool critical_path = false;  // whether Timeline::critical_path is wanted
   MachineWhatIf machine;
+  const PriceBook* prices = nullptr;  // of the profile, shared by many steps; nullptr: its own
 };
 
 struct SimulatedStep {
