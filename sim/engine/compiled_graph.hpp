@@ -7,11 +7,11 @@
 // whatever the number of its tasks. A template's steps are thus its max-plus summary in factored
 // form: a row for each stream, host thread and released port, with an entry only where the row
 // depends on the column, so never more entries than three per task and a constant where nothing
-// happens inside. The player evaluates each row as soon as its own columns are known, never an
-// instance as a whole: that would deadlock where two devices feed each other within one instance.
+// happens inside. The player evaluates each row as soon as its own columns are known, or the rows
+// of an instance one behind the other where all columns are known; to wait for all of them would
+// deadlock where two devices feed each other within one instance.
 //
-// Points inside an instance that another stream waits for are *slots*; each instance owns its
-// template's number of slots while it is played.
+// Points inside an instance that another stream waits for are *slots*.
 #pragma once
 
 #include <cstdint>
@@ -95,6 +95,7 @@ struct CompiledGraph {
   // Instances by device, in issue order; device d has [device_begin[d], device_end[d]).
   std::unique_ptr<PlacedInstance[]> instances;
   std::vector<int> device_begin, device_end;
+  int places() const { return device_end.empty() ? 0 : device_end.back(); }
   std::vector<int> original;  // by device and issue order; empty: grouped so in the graph
   // Variant 2 t is template t played ahead of the clock, 2 t + 1 moving with it.
   int variants = 0;

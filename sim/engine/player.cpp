@@ -19,14 +19,24 @@ Player::Player(const TaskGraph& graph, const SimulateOptions& options)
       options_(options),
       compiled_(compile(graph, options.detail != Detail::kTasks)),
       streams_(compiled_.streams) {
-  prepare_marks();
+  prepare_cursors();
+  if (options.detail == Detail::kTotals && compiled_.has_slots && streams_ <= kMostStreams) {
+    prepare_fronts();
+  } else {
+    prepare_slots();
+  }
   prepare_activities();
   prepare_clock();
 }
 
 Timeline Player::play() {
-  // Lowest cursor on top.
-  for (int id = cursor_count() - 1; id >= 0; --id) worklist_[at(work_++)] = id;
+  // The lowest on top.
+  if (fronts_.empty()) {
+    for (int id = cursor_count() - 1; id >= 0; --id) worklist_[at(work_++)] = id;
+  }
+  for (int d = static_cast<int>(fronts_.size()) - 1; d >= 0; --d) {
+    worklist_[at(work_++)] = front_id(d);
+  }
   run_ahead();
   if (queue_) {
     play_instant();
@@ -35,39 +45,46 @@ Timeline Player::play() {
       play_instant();
     }
   }
+  open_all();
   return result();
 }
 
 // --- set-up ---
 
-void Player::prepare_marks() {
+void Player::prepare_cursors() {
   cursors_.resize(at(graph_.devices * streams_));
-  worklist_.resize(cursors_.size());
-  std::size_t marks = at(graph_.ports);
+  // A front stands there at most twice: woken by a mark, and by a stream.
+  worklist_.resize(cursors_.size() + 2 * at(graph_.devices));
+  busy_.assign(at(graph_.devices) * at(options_.causes), 0);
+  waiting_.assign(busy_.size(), 0);
+  idle_.assign(at(graph_.devices), 0);
   for (int d = 0; d < graph_.devices; ++d) {
-    const PlacedInstance* const begin = compiled_.instances.get() + compiled_.device_begin[at(d)];
-    const PlacedInstance* const end = compiled_.instances.get() + compiled_.device_end[at(d)];
     for (int s = 0; s < streams_; ++s) {
       Cursor& cursor = cursors_[at(d * streams_ + s)];
       cursor.device = d;
       cursor.stream = s;
-      cursor.slot_base = static_cast<int>(marks);
-      cursor.instance = begin;
-      cursor.end = end;
+      cursor.instance = compiled_.instances.get() + compiled_.device_begin[at(d)];
+      cursor.end = compiled_.instances.get() + compiled_.device_end[at(d)];
       cursor.by_variant = compiled_.stream_steps.data() + at(s) * at(compiled_.variants);
+      cursor.busy = busy_.data() + at(d) * at(options_.causes);
     }
-    if (!compiled_.has_slots) continue;
-    for (const PlacedInstance* i = begin; i != end; ++i) {
-      marks += at(compiled_.stream_steps[at(i->variant)].slots);
+  }
+  if (options_.detail == Detail::kInstances) instance_times_.resize(cursors_.size());
+  marks_.resize(at(graph_.ports));
+}
+
+// Every instance is played by the cursors: each has its slots.
+void Player::prepare_slots() {
+  if (!compiled_.has_slots) return;
+  kept_.resize(at(compiled_.places()));
+  std::size_t marks = marks_.size();
+  for (int d = 0; d < graph_.devices; ++d) {
+    for (int p = compiled_.device_begin[at(d)]; p < compiled_.device_end[at(d)]; ++p) {
+      kept_[at(p)] = static_cast<int>(marks);
+      marks += at(compiled_.stream_steps[at(compiled_.instances[at(p)].variant)].slots);
     }
   }
   marks_.resize(marks);
-  busy_.assign(at(graph_.devices) * at(options_.causes), 0);
-  waiting_.assign(busy_.size(), 0);
-  idle_.assign(at(graph_.devices), 0);
-  for (Cursor& cursor : cursors_)
-    cursor.busy = busy_.data() + at(cursor.device) * at(options_.causes);
-  if (options_.detail == Detail::kInstances) instance_times_.resize(cursors_.size());
 }
 
 void Player::prepare_activities() {
@@ -119,10 +136,16 @@ inline bool Player::await(int id, Cursor& cursor, int mark_index, Moment& ready)
 
 inline void Player::wake_waiters(int waiter) {
   do {
-    Cursor& cursor = cursors_[at(waiter)];
-    cursor.state = CursorState::kRunning;
     worklist_[at(work_++)] = waiter;
-    waiter = cursor.next_waiter;
+    if (waiter < cursor_count()) {
+      Cursor& cursor = cursors_[at(waiter)];
+      cursor.state = CursorState::kRunning;
+      waiter = cursor.next_waiter;
+    } else {
+      Front& front = fronts_[at(waiter - cursor_count())];
+      front.parked = false;
+      waiter = front.next_waiter;
+    }
   } while (waiter != kNone);
 }
 
@@ -134,30 +157,51 @@ inline void Player::wake_waiters(int waiter) {
   if (waiter != kNone) wake_waiters(waiter);
 }
 
-// Goes on to the next instance of the device with steps on this stream. False: there is none.
+// How far the cursor may go by itself.
+inline const PlacedInstance* Player::limit_of(const Cursor& cursor) const {
+  return fronts_.empty() ? cursor.end : fronts_[at(cursor.device)].instance;
+}
+
+// Goes on to the next instance, of those that it may play, with steps on this stream. False: there
+// is none.
 bool Player::enter_next_instance(Cursor& cursor) {
   if (options_.detail == Detail::kInstances) close_instance(cursor);
-  if (cursor.step != nullptr) {
-    cursor.slot_base += cursor.by_variant[cursor.instance->variant].slots;
-    ++cursor.instance;
+  if (cursor.step != nullptr) ++cursor.instance;
+  const PlacedInstance* const limit = limit_of(cursor);
+  // What was played as a whole without this stream has no steps for it.
+  if (!fronts_.empty() && cursor.instance >= fronts_[at(cursor.device)].opened_end) {
+    cursor.instance = limit;
   }
-  for (; cursor.instance != cursor.end; ++cursor.instance) {
+  for (; cursor.instance != limit; ++cursor.instance) {
     const StreamSteps& steps = cursor.by_variant[cursor.instance->variant];
-    if (steps.begin != steps.end) {
-      cursor.step = steps.begin;
-      cursor.step_end = steps.end;
-      return true;
-    }
-    cursor.slot_base += steps.slots;
+    if (steps.begin == steps.end) continue;
+    enter(cursor);
+    return true;
   }
-  cursor.state = CursorState::kFinished;
+  reach_limit(cursor);
   return false;
+}
+
+void Player::enter(Cursor& cursor) {
+  const StreamSteps& steps = cursor.by_variant[cursor.instance->variant];
+  cursor.step = steps.begin;
+  cursor.step_end = steps.end;
+  if (!kept_.empty()) cursor.slot_base = kept_[at(place_of(*cursor.instance))];
+}
+
+inline void Player::reach_limit(Cursor& cursor) {
+  if (fronts_.empty()) {
+    cursor.state = CursorState::kFinished;
+  } else {
+    stand(cursor);
+  }
 }
 
 // Plays steps as long as they are simple, also of the next instances. The same as play_step, but
 // with the cursor in registers: most of a pipeline's instances are one such step.
 [[gnu::always_inline]] inline bool Player::play_simple_steps(int id, Cursor& cursor) {
   const StreamSteps* const by_variant = cursor.by_variant;
+  const PlacedInstance* const limit = limit_of(cursor);
   const PlacedInstance* instance = cursor.instance;
   const StreamSteps* steps = by_variant + instance->variant;
   const Step* step = cursor.step;
@@ -185,19 +229,20 @@ bool Player::enter_next_instance(Cursor& cursor) {
     events_ += step->task_count;
     if (++step != steps->end) continue;
     do {
-      cursor.slot_base += steps->slots;
-      if (++instance == cursor.end) break;
+      if (++instance == limit) break;
       steps = by_variant + instance->variant;
       step = steps->begin;
     } while (step == steps->end);
     // Many devices take turns, in too many places for the processor to see that each goes on in
     // order.
     __builtin_prefetch(instance + kInstancesAhead);
-    if (instance == cursor.end) {
-      cursor.state = CursorState::kFinished;
-      goes_on = false;
-      break;
+    if (instance == limit) {
+      cursor.last = last;
+      cursor.instance = instance;
+      reach_limit(cursor);
+      return false;
     }
+    if (!kept_.empty()) cursor.slot_base = kept_[at(place_of(*instance))];
   }
   cursor.last = last;
   cursor.instance = instance;
@@ -208,13 +253,19 @@ bool Player::enter_next_instance(Cursor& cursor) {
 
 void Player::run_ahead() {
   const bool only_totals = options_.detail == Detail::kTotals;
-  while (work_ > 0) {
-    const int id = worklist_[at(--work_)];
-    Cursor& cursor = cursors_[at(id)];
-    // A cursor that waited for a port most often waited before a simple step.
-    const bool simple = only_totals && cursor.step != cursor.step_end && cursor.step->simple;
-    if (!simple || play_simple_steps(id, cursor)) run(id);
-  }
+  do {
+    while (work_ > 0) {
+      const int id = worklist_[at(--work_)];
+      if (id >= cursor_count()) {
+        play_front(id - cursor_count());
+        continue;
+      }
+      Cursor& cursor = cursors_[at(id)];
+      // A cursor that waited for a port most often waited before a simple step.
+      const bool simple = only_totals && cursor.step != cursor.step_end && cursor.step->simple;
+      if (!simple || play_simple_steps(id, cursor)) run(id);
+    }
+  } while (open_unsure());
 }
 
 void Player::run(int id) {

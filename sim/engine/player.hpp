@@ -3,9 +3,15 @@
 // for something that is not yet known, then parks on that one thing. Activities that share a link,
 // and instances that they slow, move with the clock, from event to event.
 //
+// Where all that an instance waits for is known, its device plays it as a whole, the same steps one
+// behind the other, without parking: a device has a *front*, which goes from instance to instance;
+// streams that have played all before it stand there. Where something is missing the front waits
+// for it, and the instance is *opened* to the streams' cursors if one of them could do what others
+// see (engine/whole_instance).
+//
 // Invariants. A cursor is on the worklist at most once, and parked on at most one thing. Whatever
 // becomes known while the clock stands at t lies at or after t, so nothing can begin in the past.
-// What is known never depends on the order in which cursors ran.
+// What is known never depends on the order in which cursors ran, nor on what was played as a whole.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +24,7 @@
 #include "sim/engine/event_queue.hpp"
 #include "sim/engine/flow_network.hpp"
 #include "sim/engine/simulator.hpp"
+#include "sim/engine/whole_instance.hpp"
 
 namespace headway::engine {
 
@@ -55,7 +62,7 @@ class Mark {
 };
 
 enum class CursorState : std::uint8_t {
-  kRunning,     // on the worklist, or about to be
+  kRunning,     // on the worklist, about to be, or standing at its device's front
   kOnMark,      // parked on a mark
   kInActivity,  // has arrived at an activity
   kArrived,     // its activity has ended
@@ -82,6 +89,25 @@ struct alignas(64) Cursor {
   int stream = 0;
   std::int64_t* busy = nullptr;  // of the device, by cause
   CursorState state = CursorState::kRunning;
+};
+
+// Where the streams of a device that are not behind stand together.
+struct Front {
+  const PlacedInstance* instance = nullptr;  // all before it have been played or opened
+  const PlacedInstance* end = nullptr;
+  const PlacedInstance* opened_end = nullptr;  // behind the last instance that was opened
+  Columns standing = 0;                        // the streams that stand here
+  Columns wanted = 0;                          // the stream that it waits for, if any
+  bool parked = false;                         // on a mark
+  bool unsure = false;  // waits, although some stream might do what others see
+  int next_waiter = kNone;
+  // What all that is visible of the instances before `place`, from the front on, waits for: where
+  // that changes, the last change first.
+  struct Later {
+    const PlacedInstance* place = nullptr;
+    Columns waits_for = 0;
+  };
+  std::vector<Later> later;
 };
 
 struct ActivityState {
@@ -136,8 +162,13 @@ class Player {
 
  private:
   int cursor_count() const { return static_cast<int>(cursors_.size()); }
+  int place_of(const PlacedInstance& instance) const {
+    return static_cast<int>(&instance - compiled_.instances.get());
+  }
   int activity_count() const { return static_cast<int>(activities_.size()); }
-  void prepare_marks();
+  void prepare_cursors();
+  void prepare_fronts();
+  void prepare_slots();
   void prepare_activities();
   void prepare_clock();
   Timeline result();
@@ -145,7 +176,10 @@ class Player {
   // Fixed work, in dependency order. What returns a bool returns whether the cursor goes on.
   void run_ahead();
   void run(int id);
+  const PlacedInstance* limit_of(const Cursor& cursor) const;
   bool enter_next_instance(Cursor& cursor);
+  void enter(Cursor& cursor);
+  void reach_limit(Cursor& cursor);
   bool play_simple_steps(int id, Cursor& cursor);
   bool play_step(int id, Cursor& cursor, const Step& step);
   bool known(int id, Cursor& cursor, int mark);
@@ -161,6 +195,19 @@ class Player {
   void record(const Cursor& cursor, const Step& step, std::int64_t start, std::int64_t end);
   void record_host(const Cursor& cursor, std::int64_t start, std::int64_t end);
   void close_instance(const Cursor& cursor);
+
+  // Whole instances (player_front.cpp).
+  int front_id(int device) const { return cursor_count() + device; }
+  void play_front(int device);
+  const WholeInstance::Awaited* unknown_port(const Front& front, const WholeInstance& whole) const;
+  void park(int device, int port);
+  void wait_at_front(int device, Columns column);
+  void play_whole(int device, const WholeInstance& whole);
+  void keep_columns(int device, const WholeInstance& whole);
+  void open(int device);
+  bool open_unsure();
+  void open_all();
+  void stand(Cursor& cursor);
 
   // Activities.
   bool arrive(int id, Cursor& cursor, const Step& step, const PlacedInstance& instance,
@@ -204,9 +251,18 @@ class Player {
   CompiledGraph compiled_;
   int streams_;                  // cursors per device
   std::vector<Cursor> cursors_;  // [device * streams_ + stream]
-  std::vector<Mark> marks_;      // ports, then the slots of all instances
+  std::vector<Mark> marks_;      // ports, then slots
+  // By place, where there are slots: the first slot, in marks_, of an instance that the cursors
+  // play; of one played as a whole, -1 - the first of its columns, in columns_.
+  std::vector<int> kept_;
+  std::vector<WholeInstance> wholes_;  // by variant
+  std::vector<Front> fronts_;          // by device; none where each cursor plays by itself
+  std::vector<int> unsure_;            // devices whose front may be unsure
+  int borrowed_slots_ = 0;             // in marks_: of the instance being played as a whole
+  // Where each stream with steps stood before an instance played as a whole, for the critical path.
+  std::vector<std::int64_t> columns_;
   std::vector<ActivityState> activities_;
-  std::vector<int> worklist_;  // a stack; room for all cursors
+  std::vector<int> worklist_;  // a stack of cursors and fronts
   int work_ = 0;               // its size
   std::vector<std::int64_t> busy_, waiting_, idle_;
   std::vector<Span> spans_;

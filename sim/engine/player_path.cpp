@@ -4,6 +4,7 @@
 // none of them fits, when the step before it on its stream ended. So nothing is recorded while
 // playing but where work that moves with the clock began.
 #include <algorithm>
+#include <array>
 #include <cassert>
 
 #include "sim/engine/player.hpp"
@@ -39,12 +40,8 @@ class Player::PathFinder {
     int cursor = 0;
     const PlacedInstance* instance = nullptr;
     const Step* step = nullptr;
-    int slot_base = 0;
   };
 
-  int place_of(const PlacedInstance* instance) const {
-    return static_cast<int>(instance - compiled_.instances.get());
-  }
   int stream_of(int cursor) const { return player_.cursors_[at(cursor)].stream; }
   int first_cursor(int cursor) const {
     return player_.cursors_[at(cursor)].device * player_.streams_;
@@ -54,19 +51,57 @@ class Player::PathFinder {
   }
   const Moment& moment(int mark) const { return player_.marks_[at(mark)].moment(); }
 
-  // Where each instance's slots begin, who releases each port, who binds each activity.
+  // When a slot of the position's instance was noted. Those of an instance that was played as a
+  // whole were not kept, but the columns that they follow from.
+  std::int64_t slot_time(int slot) {
+    const int place = player_.place_of(*position_.instance);
+    const int kept = player_.kept_[at(place)];
+    if (kept >= 0) return moment(kept + slot).time;
+    if (replayed_ != place) replay(*position_.instance, player_.columns_.data() - 1 - kept);
+    replayed_ = place;
+    return replayed_slots_[at(slot)];
+  }
+
+  void replay(const PlacedInstance& instance, const std::int64_t* columns) {
+    const WholeInstance& whole = player_.wholes_[at(instance.variant)];
+    replayed_slots_.resize(std::max(replayed_slots_.size(), at(whole.slots)));
+    std::array<std::int64_t, kMostStreams> last;
+    for (const WholeInstance::Last& stream : whole.last) last[at(stream.stream)] = *columns++;
+    for (const auto& [step, stream] : whole.steps) {
+      if (step->kind == StepKind::kActivity) continue;  // nothing here waits for it
+      std::int64_t time = last[at(stream)];
+      for (int w = step->waits_begin; w < step->waits_end; ++w) {
+        time = std::max(time, replayed_slots_[at(compiled_.waits[at(w)])]);
+      }
+      if (step->kind == StepKind::kWork) {
+        time = end_of_work(*step, instance, time);
+        last[at(stream)] = time;
+      } else {
+        last[at(stream)] = time + step->duration;
+      }
+      if (step->store_slot != kNone) replayed_slots_[at(step->store_slot)] = time;
+    }
+  }
+
+  std::int64_t end_of_work(const Step& step, const PlacedInstance& instance, std::int64_t ready) {
+    for (int p = step.awaits_begin; p < step.awaits_end; ++p) {
+      const int slot = compiled_.ports[at(p)];
+      ready = std::max(ready, moment(graph_.awaited_ports[at(instance.first_awaited + slot)]).time);
+    }
+    if (step.base_slot == kNone) return ready + step.duration;
+    const std::int64_t base = replayed_slots_[at(step.base_slot)];
+    return std::max(std::max(ready, base + step.launch_first) + step.duration,
+                    base + step.launch_tail);
+  }
+
+  // Who releases each port, who binds each activity.
   void index_places() {
-    const int places = compiled_.device_end.empty() ? 0 : compiled_.device_end.back();
-    slot_base_.resize(at(places));
     releaser_.assign(at(graph_.ports), kNone);
     first_member_.assign(graph_.activities.size(), kNone);
     count_bindings();
-    int slots = graph_.ports;
     for (int d = 0; d < graph_.devices; ++d) {
       for (int p = compiled_.device_begin[at(d)]; p < compiled_.device_end[at(d)]; ++p) {
         const PlacedInstance& instance = compiled_.instances[at(p)];
-        slot_base_[at(p)] = slots;
-        slots += compiled_.stream_steps[at(instance.variant)].slots;
         const auto& [releases, activities] = bindings_[at(instance.variant / 2)];
         for (int r = 0; r < releases; ++r) {
           releaser_[at(graph_.released_ports[at(instance.first_released + r)])] = p;
@@ -135,7 +170,6 @@ class Player::PathFinder {
       const StreamSteps& steps = steps_of(position_.cursor, *position_.instance);
       if (steps.begin == steps.end) continue;
       position_.step = steps.end - 1;
-      position_.slot_base = slot_base_[at(place_of(position_.instance))];
       return;
     }
     assert(false && "a stream's first step begins at 0 or when something else ends");
@@ -166,7 +200,7 @@ class Player::PathFinder {
 
   void play_back_work(const Step& step) {
     if (step.base_slot != kNone) {
-      const std::int64_t base = moment(position_.slot_base + step.base_slot).time;
+      const std::int64_t base = slot_time(step.base_slot);
       if (base + step.launch_tail == time_) return play_back_launched(step, base);
     }
     for (int b = step.busy_begin; b < step.busy_end; ++b) {
@@ -213,7 +247,7 @@ class Player::PathFinder {
     book(step.cause, time_ - segment.start);
     time_ = segment.start;
     if (segment.task == step.first_task) return go_before(step);
-    const std::int64_t base = moment(position_.slot_base + step.base_slot).time;
+    const std::int64_t base = slot_time(step.base_slot);
     if (base + compiled_.stream_tasks[at(segment.task)].launch == time_) {
       go_before_launch(step, base);
     }
@@ -244,7 +278,6 @@ class Player::PathFinder {
           continue;
         }
         position_.step = step;
-        position_.slot_base = slot_base_[at(member.place)];
         return;
       }
     }
@@ -256,7 +289,7 @@ class Player::PathFinder {
     if (time_ == 0) return;
     for (int w = step.waits_begin; w < step.waits_end; ++w) {
       const int slot = compiled_.waits[at(w)];
-      if (moment(position_.slot_base + slot).time != time_) continue;
+      if (slot_time(slot) != time_) continue;
       return go_to_owner(slot);
     }
     if (step.kind == StepKind::kWork || step.kind == StepKind::kActivity) {
@@ -266,7 +299,7 @@ class Player::PathFinder {
         if (moment(port).time == time_) return go_to_releaser(port);
       }
       if (step.base_slot != kNone) {
-        const std::int64_t base = moment(position_.slot_base + step.base_slot).time;
+        const std::int64_t base = slot_time(step.base_slot);
         if (base + step.launch_first == time_) return go_before_launch(step, base);
       }
     }
@@ -291,7 +324,6 @@ class Player::PathFinder {
   void go_to_releaser(int port) {
     const int place = releaser_[at(port)];
     position_.instance = compiled_.instances.get() + place;
-    position_.slot_base = slot_base_[at(place)];
     const int device = static_cast<int>(
         std::upper_bound(compiled_.device_begin.begin(), compiled_.device_begin.end(), place) -
         compiled_.device_begin.begin() - 1);
@@ -327,7 +359,8 @@ class Player::PathFinder {
   Position position_;
   std::int64_t time_ = 0;  // until now everything after it is booked
   std::vector<Bindings> bindings_;
-  std::vector<int> slot_base_;     // by place
+  int replayed_ = kNone;           // the place whose slots stand in replayed_slots_
+  std::vector<std::int64_t> replayed_slots_;
   std::vector<int> releaser_;      // by port: place
   std::vector<int> first_member_;  // by activity, into members_
   std::vector<Member> members_;
