@@ -14,6 +14,7 @@
 // Points inside an instance that another stream waits for are *slots*.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -31,9 +32,19 @@ enum class StepKind : std::uint8_t {
   kHost,      // the host thread: waits, notes where it stands, then launches
 };
 
-struct Step {
-  std::int64_t duration = 0;  // of all its tasks, undisturbed; kHost: of its launches
-  std::int64_t origin = 0;    // of its last task, as Moment::origin: duration << 8 | cause
+struct StepTimes {
+  std::int64_t duration = 0;      // of all its tasks, undisturbed; kHost: of its launches
+  std::int64_t origin = 0;        // of its last task, as Moment::origin: duration << 8 | cause
+  std::int64_t launch_first = 0;  // of the first task, from the base slot's time
+  std::int64_t launch_tail = 0;   // max over tasks of launch + durations from it to the end
+
+  // Of undisturbed work that begins at `ready`, launched from `base`.
+  std::int64_t end(std::int64_t ready, std::int64_t base) const {
+    return std::max(ready + duration, base + launch_tail);
+  }
+};
+
+struct Step : StepTimes {
   // A step of fixed tasks of one cause that waits for at most one port besides its stream and at
   // whose end at most one port is released: all it needs stands in these lines.
   bool simple = false;
@@ -49,8 +60,6 @@ struct Step {
   int awaits_begin = 0, awaits_end = 0;  // into CompiledGraph::ports: slots of awaited ports
   int releases_begin = 0, releases_end = 0;  // into CompiledGraph::ports: slots of released ports
   int busy_begin = 0, busy_end = 0;          // into CompiledGraph::busy
-  std::int64_t launch_first = 0;             // of the first task, from the base slot's time
-  std::int64_t launch_tail = 0;  // max over tasks of launch + durations from it to the end
 };
 
 // What a step's tasks add to the time spent in a cause.

@@ -17,6 +17,7 @@ constexpr int kInstancesAhead = 6;  // prefetched: some three cache lines
 Player::Player(const TaskGraph& graph, const SimulateOptions& options)
     : graph_(graph),
       options_(options),
+      host_cause_(graph.host_cause == kNone ? kIdleCause : graph.host_cause),
       compiled_(compile(graph, options.detail != Detail::kTasks)),
       streams_(compiled_.streams) {
   prepare_cursors();
@@ -46,6 +47,7 @@ Timeline Player::play() {
     }
   }
   open_all();
+  book_wholes();
   return result();
 }
 
@@ -129,8 +131,7 @@ void Player::prepare_clock() {
 
 inline bool Player::await(int id, Cursor& cursor, int mark_index, Moment& ready) {
   if (!known(id, cursor, mark_index)) return false;
-  const Moment& moment = marks_[at(mark_index)].moment();
-  if (moment.time > ready.time) ready = moment;
+  ready.wait_for(marks_[at(mark_index)].moment());
   return true;
 }
 
@@ -309,8 +310,7 @@ bool Player::play_step(int id, Cursor& cursor, const Step& step) {
     const int slot = cursor.slot_base + step.base_slot;
     if (!known(id, cursor, slot)) return false;
     base = &marks_[at(slot)].moment();
-    const std::int64_t launched = base->time + step.launch_first;
-    if (launched > ready.time) ready = Moment::ended(launched, base->since(), base->cause());
+    ready.wait_for_launch(base->time + step.launch_first, *base);
   }
   if (step.kind == StepKind::kActivity) return arrive(id, cursor, step, instance, ready);
   if (instance.moves_with_clock()) return begin_step(id, cursor, step, ready);
@@ -318,11 +318,9 @@ bool Player::play_step(int id, Cursor& cursor, const Step& step) {
 }
 
 bool Player::play_host(Cursor& cursor, const Step& step, const Moment& ready) {
-  // Waiting for the host counts from when it last stopped waiting itself.
-  const std::int64_t busy_since = ready.time > cursor.last.time ? ready.time : cursor.last.since();
-  const int cause = graph_.host_cause == kNone ? kIdleCause : graph_.host_cause;
-  note(cursor.slot_base + step.store_slot, Moment::ended(ready.time, busy_since, cause));
-  cursor.last = Moment::ended(ready.time + step.duration, busy_since, cause);
+  const HostMoments host = HostMoments::of(cursor.last, ready.time, step.duration, host_cause_);
+  note(cursor.slot_base + step.store_slot, host.base);
+  cursor.last = host.last;
   if (options_.detail == Detail::kInstances && step.duration > 0) {
     record_host(cursor, ready.time, cursor.last.time);
   }
@@ -330,28 +328,12 @@ bool Player::play_host(Cursor& cursor, const Step& step, const Moment& ready) {
 }
 
 bool Player::play_work(Cursor& cursor, const Step& step, const Moment& ready, const Moment* base) {
-  std::int64_t end = ready.time + step.duration;
-  if (base != nullptr) end = std::max(end, base->time + step.launch_tail);
-  if (cursor.stream == 0) {
-    book_gap(cursor.device, cursor.last.time, ready);
-    for (int b = step.busy_begin; b < step.busy_end; ++b) {
-      const BusyTime& time = compiled_.busy[at(b)];
-      busy(cursor.device, time.cause) += time.duration;
-    }
-    // Gaps inside a step can only come from the host.
-    const std::int64_t gaps = end - ready.time - step.duration;
-    if (gaps > 0) book_waiting(cursor.device, gaps, base->cause());
+  for (int b = step.busy_begin; cursor.stream == 0 && b < step.busy_end; ++b) {
+    cursor.busy[compiled_.busy[at(b)].cause] += compiled_.busy[at(b)].duration;
   }
-  finish_step(cursor, step, ready.time, {end, step.origin});
+  finish_step(cursor, step, ready.time,
+              end_of_work(cursor.device, cursor.stream, step, cursor.last, ready, base));
   return true;
-}
-
-void Player::book_waiting(int device, std::int64_t duration, int cause) {
-  if (cause == kIdleCause) {
-    idle_[at(device)] += duration;
-  } else {
-    waiting_[at(device) * at(options_.causes) + at(cause)] += duration;
-  }
 }
 
 void Player::finish_step(Cursor& cursor, const Step& step, std::int64_t start, const Moment& end) {
@@ -359,8 +341,10 @@ void Player::finish_step(Cursor& cursor, const Step& step, std::int64_t start, c
   events_ += step.task_count;
   if (options_.detail != Detail::kTotals) record(cursor, step, start, end.time);
   if (step.store_slot != kNone) note(cursor.slot_base + step.store_slot, end);
-  if (step.releases_begin == step.releases_end) return;
-  const PlacedInstance& instance = *cursor.instance;
+  release(*cursor.instance, step, end);
+}
+
+void Player::release(const PlacedInstance& instance, const Step& step, const Moment& end) {
   for (int p = step.releases_begin; p < step.releases_end; ++p) {
     note(graph_.released_ports[at(instance.first_released + compiled_.ports[at(p)])], end);
   }

@@ -42,7 +42,27 @@ struct Moment {
     return {time, (std::min(time - since, kLongest) << kCauseBits) | cause};
   }
   std::int64_t since() const { return time - (origin >> kCauseBits); }
+  void wait_for(const Moment& other) {
+    if (other.time > time) *this = other;
+  }
+  // For a launch by a host that has been busy since `base` was.
+  void wait_for_launch(std::int64_t launched, const Moment& base) {
+    if (launched > time) *this = ended(launched, base.since(), base.cause());
+  }
   int cause() const { return static_cast<int>(origin & ((1 << kCauseBits) - 1)); }
+};
+
+// A step of the host: where it stands when it is `ready`, then when it has launched all.
+struct HostMoments {
+  Moment base, last;
+
+  // Waiting for the host counts from when it last stopped waiting itself.
+  static HostMoments of(const Moment& before, std::int64_t ready, std::int64_t duration,
+                        int cause) {
+    const std::int64_t busy_since = ready > before.time ? ready : before.since();
+    return {Moment::ended(ready, busy_since, cause),
+            Moment::ended(ready + duration, busy_since, cause)};
+  }
 };
 
 // Something that is waited for: a released port, or a slot of an instance. Sixteen bytes, as there
@@ -188,6 +208,9 @@ class Player {
   void wake_waiters(int waiter);
   bool play_host(Cursor& cursor, const Step& step, const Moment& ready);
   bool play_work(Cursor& cursor, const Step& step, const Moment& ready, const Moment* base);
+  Moment end_of_work(int device, int stream, const StepTimes& step, const Moment& last,
+                     const Moment& ready, const Moment* base);
+  void release(const PlacedInstance& instance, const Step& step, const Moment& end);
   void finish_step(Cursor& cursor, const Step& step, std::int64_t start, const Moment& end);
   void book_gap(int device, std::int64_t from, const Moment& ready);
   void book_waiting(int device, std::int64_t duration, int cause);
@@ -203,7 +226,12 @@ class Player {
   void park(int device, int port);
   void wait_at_front(int device, Columns column);
   void play_whole(int device, const WholeInstance& whole);
+  Moment* values_of(int device) { return values_.data() + device * value_count_; }
+  Moment ready_in_whole(const WholeInstance& whole, const WholeStep& step,
+                        const PlacedInstance& instance, const Moment* values) const;
+  void arrive_in_whole(int device, const WholeStep& step, const Moment& ready);
   void keep_columns(int device, const WholeInstance& whole);
+  void book_wholes();
   void open(int device);
   bool open_unsure();
   void open_all();
@@ -248,6 +276,7 @@ class Player {
 
   const TaskGraph& graph_;
   const SimulateOptions options_;
+  const int host_cause_;
   CompiledGraph compiled_;
   int streams_;                  // cursors per device
   std::vector<Cursor> cursors_;  // [device * streams_ + stream]
@@ -258,7 +287,10 @@ class Player {
   std::vector<WholeInstance> wholes_;  // by variant
   std::vector<Front> fronts_;          // by device; none where each cursor plays by itself
   std::vector<int> unsure_;            // devices whose front may be unsure
-  int borrowed_slots_ = 0;             // in marks_: of the instance being played as a whole
+  // By device and value (WholeStep): where its standing streams stand, and borrowed slots.
+  std::vector<Moment> values_;
+  int value_count_ = 0;            // of a device
+  std::vector<int> whole_counts_;  // by device and variant: how often it was played as a whole
   // Where each stream with steps stood before an instance played as a whole, for the critical path.
   std::vector<std::int64_t> columns_;
   std::vector<ActivityState> activities_;
@@ -288,12 +320,35 @@ inline std::int64_t& Player::busy(int device, int cause) {
                static_cast<std::size_t>(cause)];
 }
 
+inline void Player::book_waiting(int device, std::int64_t duration, int cause) {
+  if (cause == kIdleCause) {
+    idle_[static_cast<std::size_t>(device)] += duration;
+  } else {
+    waiting_[static_cast<std::size_t>(device) * static_cast<std::size_t>(options_.causes) +
+             static_cast<std::size_t>(cause)] += duration;
+  }
+}
+
 // Stream 0 stood still from `from` until `ready`.
 inline void Player::book_gap(int device, std::int64_t from, const Moment& ready) {
   if (ready.time == from) return;
   const std::int64_t split = std::max(ready.since(), from);
   idle_[static_cast<std::size_t>(device)] += split - from;
   book_waiting(device, ready.time - split, ready.cause());
+}
+
+// The end of a step of fixed work that was `ready` on a stream that stood at `last`; `base`: where
+// the host stood, if it can delay the step. Books what stream 0 waited.
+inline Moment Player::end_of_work(int device, int stream, const StepTimes& step, const Moment& last,
+                                  const Moment& ready, const Moment* base) {
+  const std::int64_t undelayed = ready.time + step.duration;
+  const std::int64_t end = base == nullptr ? undelayed : step.end(ready.time, base->time);
+  if (stream == 0) {
+    book_gap(device, last.time, ready);
+    // Gaps inside a step can only come from the host.
+    if (end > undelayed) book_waiting(device, end - undelayed, base->cause());
+  }
+  return {end, step.origin};
 }
 
 }  // namespace headway::engine

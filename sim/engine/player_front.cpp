@@ -17,8 +17,10 @@ void Player::prepare_fronts() {
   kept_.resize(at(compiled_.places()));
   int slots = 0;
   for (const WholeInstance& whole : wholes_) slots = std::max(slots, whole.slots);
-  borrowed_slots_ = static_cast<int>(marks_.size());
-  marks_.resize(marks_.size() + at(slots));
+  value_count_ = streams_ + slots;
+  values_.resize(at(graph_.devices * value_count_));
+  whole_counts_.assign(at(graph_.devices * compiled_.variants), 0);
+  std::size_t columns = 0;
   fronts_.resize(at(graph_.devices));
   for (int d = 0; d < graph_.devices; ++d) {
     Front& front = fronts_[at(d)];
@@ -28,11 +30,14 @@ void Player::prepare_fronts() {
     front.standing = column_of(streams_) - 1;
     Columns waits_for = kAllStreams;
     for (const PlacedInstance* i = front.end; i != begin;) {
-      const Columns with = waits_for & wholes_[at((--i)->variant)].visible_waits_for;
+      const WholeInstance& whole = wholes_[at((--i)->variant)];
+      columns += whole.last.size();
+      const Columns with = waits_for & whole.visible_waits_for;
       if (with != waits_for) front.later.push_back({i, with});
       waits_for = with;
     }
   }
+  if (options_.critical_path) columns_.reserve(columns);
 }
 
 // Plays instances as a whole as long as all is known.
@@ -60,7 +65,9 @@ void Player::play_front(int device) {
     }
   }
   for (int s = 0; s < streams_; ++s) {
-    if ((front.standing & column_of(s)) != 0) stand(cursors_[at(device * streams_ + s)]);
+    if ((front.standing & column_of(s)) == 0) continue;
+    cursors_[at(device * streams_ + s)].last = values_of(device)[s];
+    cursors_[at(device * streams_ + s)].state = CursorState::kFinished;
   }
 }
 
@@ -97,27 +104,91 @@ void Player::wait_at_front(int device, Columns column) {
 }
 
 void Player::play_whole(int device, const WholeInstance& whole) {
+  const PlacedInstance& instance = *fronts_[at(device)].instance;
+  if (options_.critical_path) keep_columns(device, whole);
+  Moment* const values = values_of(device);
+  for (const WholeStep& step : whole.steps) {
+    Moment& last = values[step.stream];
+    const Moment ready = ready_in_whole(whole, step, instance, values);
+    switch (step.kind) {
+      case StepKind::kEnter:
+        values[step.store] = ready;
+        break;
+      case StepKind::kHost: {
+        const HostMoments host =
+            HostMoments::of(last, ready.time, step.times.duration, host_cause_);
+        if (step.store != kNone) values[step.store] = host.base;
+        last = host.last;
+        break;
+      }
+      case StepKind::kActivity:
+        arrive_in_whole(device, step, ready);
+        break;
+      case StepKind::kWork: {
+        const Moment* const base = step.base == kNone ? nullptr : values + step.base;
+        const Moment end = end_of_work(device, step.stream, step.times, last, ready, base);
+        last = end;
+        if (step.store != kNone) values[step.store] = end;
+        release(instance, *step.step, end);
+        break;
+      }
+    }
+  }
+  ++whole_counts_[at(device * compiled_.variants + instance.variant)];
+}
+
+// What the step waits for, of several the first.
+inline Moment Player::ready_in_whole(const WholeInstance& whole, const WholeStep& step,
+                                     const PlacedInstance& instance, const Moment* values) const {
+  Moment ready = values[step.stream];
+  for (int s = step.sources_begin; s < step.sources_end; ++s) {
+    ready.wait_for(values[whole.sources[at(s)]]);
+  }
+  for (int p = step.step->awaits_begin; p < step.step->awaits_end; ++p) {
+    const int port = graph_.awaited_ports[at(instance.first_awaited + compiled_.ports[at(p)])];
+    ready.wait_for(marks_[at(port)].moment());
+  }
+  if (step.base != kNone) {
+    const Moment& base = values[step.base];
+    ready.wait_for_launch(base.time + step.times.launch_first, base);
+  }
+  return ready;
+}
+
+// The last step of a stream in the instance: goes on with the activity, or leaves the front.
+void Player::arrive_in_whole(int device, const WholeStep& step, const Moment& ready) {
   Front& front = fronts_[at(device)];
-  keep_columns(device, whole);
-  std::fill_n(marks_.begin() + borrowed_slots_, whole.slots, Mark());
-  for (const auto& [step, stream] : whole.steps) {
-    const int id = device * streams_ + stream;
-    Cursor& cursor = cursors_[at(id)];
-    cursor.instance = front.instance;
-    cursor.slot_base = borrowed_slots_;
-    if (play_step(id, cursor, *step)) continue;
-    // It has arrived at an activity, the stream's last step here.
-    front.standing &= ~column_of(stream);
-    cursor.step = step;
-    cursor.step_end = step + 1;
+  const int id = device * streams_ + step.stream;
+  Moment& last = values_of(device)[step.stream];
+  Cursor& cursor = cursors_[at(id)];
+  cursor.last = last;
+  cursor.instance = front.instance;
+  cursor.step = step.step;
+  cursor.step_end = step.step + 1;
+  if (arrive(id, cursor, *step.step, *front.instance, ready)) {
+    last = cursor.last;
+  } else {
+    front.standing &= ~column_of(step.stream);
   }
 }
 
 void Player::keep_columns(int device, const WholeInstance& whole) {
-  if (!options_.critical_path) return;
   kept_[at(place_of(*fronts_[at(device)].instance))] = -1 - static_cast<int>(columns_.size());
-  for (const WholeInstance::Last& last : whole.last) {
-    columns_.push_back(cursors_[at(device * streams_ + last.stream)].last.time);
+  const Moment* const values = values_of(device);
+  for (const WholeInstance::Last& last : whole.last) columns_.push_back(values[last.stream].time);
+}
+
+// What does not depend on when an instance was played is counted once for all.
+void Player::book_wholes() {
+  if (fronts_.empty()) return;
+  for (int d = 0; d < graph_.devices; ++d) {
+    for (int v = 0; v < compiled_.variants; ++v) {
+      const int count = whole_counts_[at(d * compiled_.variants + v)];
+      events_ += std::int64_t{count} * wholes_[at(v)].tasks;
+      for (const BusyTime& time : wholes_[at(v)].busy) {
+        busy(d, time.cause) += count * time.duration;
+      }
+    }
   }
 }
 
@@ -129,6 +200,7 @@ void Player::open(int device) {
   marks_.resize(marks_.size() + at(whole.slots));
   for (Columns streams = whole.streams & front.standing; streams != 0; streams &= streams - 1) {
     const int id = device * streams_ + std::countr_zero(streams);
+    cursors_[at(id)].last = values_of(device)[std::countr_zero(streams)];
     cursors_[at(id)].instance = front.instance;
     enter(cursors_[at(id)]);
     worklist_[at(work_++)] = id;
@@ -150,14 +222,18 @@ bool Player::open_unsure() {
   return work_ > 0;
 }
 
-// Whatever still waits will wait for ever: in the words of the cursors, for the report.
+// Whatever still waits will wait for ever: it is put in the words of the cursors, for the report.
 void Player::open_all() {
-  for (std::size_t d = 0; d < fronts_.size(); ++d) {
-    if (fronts_[d].instance == fronts_[d].end) continue;
-    fronts_[d].unsure = true;
-    unsure_.push_back(static_cast<int>(d));
+  for (bool all_at_end = false; !all_at_end;) {
+    for (int d = 0; d < static_cast<int>(fronts_.size()); ++d) {
+      Front& front = fronts_[at(d)];
+      if (front.instance == front.end) continue;
+      front.unsure = true;
+      unsure_.push_back(d);
+    }
+    all_at_end = unsure_.empty();
+    run_ahead();
   }
-  if (!unsure_.empty()) run_ahead();
 }
 
 // The cursor has played all before its device's front.
@@ -165,6 +241,7 @@ void Player::stand(Cursor& cursor) {
   Front& front = fronts_[at(cursor.device)];
   const Columns column = column_of(cursor.stream);
   cursor.step = cursor.step_end = nullptr;
+  values_of(cursor.device)[cursor.stream] = cursor.last;
   front.standing |= column;
   if (front.instance == front.end) {
     cursor.state = CursorState::kFinished;

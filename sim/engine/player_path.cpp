@@ -67,31 +67,22 @@ class Player::PathFinder {
     replayed_slots_.resize(std::max(replayed_slots_.size(), at(whole.slots)));
     std::array<std::int64_t, kMostStreams> last;
     for (const WholeInstance::Last& stream : whole.last) last[at(stream.stream)] = *columns++;
-    for (const auto& [step, stream] : whole.steps) {
+    for (const auto& [step, stream] : whole.order) {
       if (step->kind == StepKind::kActivity) continue;  // nothing here waits for it
       std::int64_t time = last[at(stream)];
       for (int w = step->waits_begin; w < step->waits_end; ++w) {
         time = std::max(time, replayed_slots_[at(compiled_.waits[at(w)])]);
       }
-      if (step->kind == StepKind::kWork) {
-        time = end_of_work(*step, instance, time);
-        last[at(stream)] = time;
-      } else {
-        last[at(stream)] = time + step->duration;
+      for (int p = step->awaits_begin; p < step->awaits_end; ++p) {
+        const int slot = compiled_.ports[at(p)];
+        time = std::max(time, moment(graph_.awaited_ports[at(instance.first_awaited + slot)]).time);
       }
-      if (step->store_slot != kNone) replayed_slots_[at(step->store_slot)] = time;
+      std::int64_t end = time + step->duration;
+      if (step->base_slot != kNone) end = step->end(time, replayed_slots_[at(step->base_slot)]);
+      last[at(stream)] = end;
+      if (step->store_slot == kNone) continue;
+      replayed_slots_[at(step->store_slot)] = step->kind == StepKind::kHost ? time : end;
     }
-  }
-
-  std::int64_t end_of_work(const Step& step, const PlacedInstance& instance, std::int64_t ready) {
-    for (int p = step.awaits_begin; p < step.awaits_end; ++p) {
-      const int slot = compiled_.ports[at(p)];
-      ready = std::max(ready, moment(graph_.awaited_ports[at(instance.first_awaited + slot)]).time);
-    }
-    if (step.base_slot == kNone) return ready + step.duration;
-    const std::int64_t base = replayed_slots_[at(step.base_slot)];
-    return std::max(std::max(ready, base + step.launch_first) + step.duration,
-                    base + step.launch_tail);
   }
 
   // Who releases each port, who binds each activity.
@@ -359,7 +350,7 @@ class Player::PathFinder {
   Position position_;
   std::int64_t time_ = 0;  // until now everything after it is booked
   std::vector<Bindings> bindings_;
-  int replayed_ = kNone;           // the place whose slots stand in replayed_slots_
+  int replayed_ = kNone;  // the place whose slots stand in replayed_slots_
   std::vector<std::int64_t> replayed_slots_;
   std::vector<int> releaser_;      // by port: place
   std::vector<int> first_member_;  // by activity, into members_

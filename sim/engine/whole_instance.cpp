@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace headway::engine {
 namespace {
@@ -14,9 +15,8 @@ constexpr int kColumns = 64;
 class Ordering {
  public:
   Ordering(const CompiledGraph& compiled, int variant) : compiled_(compiled) {
-    const auto variants = at(compiled.variants);
     for (int s = 0; s < compiled.streams; ++s) {
-      streams_.push_back(compiled.stream_steps[at(s) * variants + at(variant)]);
+      streams_.push_back(compiled.stream_steps[at(s * compiled.variants + variant)]);
     }
     whole_.slots = streams_.front().slots;
     whole_.possible = variant % 2 == 0;
@@ -62,24 +62,25 @@ class Ordering {
   }
 
   void add(const Step& step, int stream, Columns& waits_for) {
-    whole_.steps.push_back({&step, stream});
+    whole_.order.push_back({&step, stream});
     for (int w = step.waits_begin; w < step.waits_end; ++w) {
       waits_for |= slots_[at(compiled_.waits[at(w)])];
     }
     if (step.base_slot != kNone) waits_for |= slots_[at(step.base_slot)];
     if (step.awaits_begin != step.awaits_end) waits_for |= await(step);
     if (step.store_slot != kNone) slots_[at(step.store_slot)] = waits_for;
-    if (step.kind == StepKind::kActivity) {
+    const bool activity = step.kind == StepKind::kActivity;
+    if (activity) {
       const bool last = &step + 1 == streams_[at(stream)].end;
       whole_.possible &= last && step.store_slot == kNone;
     }
-    if (step.kind == StepKind::kActivity || step.releases_begin != step.releases_end ||
+    if (activity || step.releases_begin != step.releases_end ||
         (moves_ && step.kind == StepKind::kWork)) {
       whole_.visible.push_back(waits_for);
     }
   }
 
-  // The column of a step that awaits ports; 0 where there are too many of them.
+  // The column of a step that awaits ports; none where there are too many of them.
   Columns await(const Step& step) {
     const int bit = kColumns - ++awaiting_steps_;
     const Columns column = bit >= kMostStreams ? column_of(bit) : 0;
@@ -97,6 +98,80 @@ class Ordering {
   WholeInstance whole_;
 };
 
+// Turns the ordered steps into steps among values. A slot is read where its stream stands as long
+// as that has not gone on; only other slots are stored.
+class Valuation {
+ public:
+  Valuation(const CompiledGraph& compiled, WholeInstance& whole)
+      : compiled_(compiled),
+        whole_(whole),
+        last_(at(compiled.streams), nullptr),
+        owner_(at(whole.slots)),
+        read_(at(whole.slots), false) {}
+
+  void run() {
+    for (const auto& [step, stream] : whole_.order) add(*step, stream);
+    // Who is read later is known only now.
+    std::vector<WholeStep> kept;
+    for (WholeStep& step : whole_.steps) {
+      if (step.store != kNone && !read_[at(step.store - compiled_.streams)]) step.store = kNone;
+      if (step.kind != StepKind::kEnter || step.store != kNone) kept.push_back(step);
+    }
+    whole_.steps = std::move(kept);
+  }
+
+ private:
+  void add(const Step& step, int stream) {
+    WholeStep added;
+    added.times = step;
+    added.step = &step;
+    added.kind = step.kind;
+    added.stream = stream;
+    added.sources_begin = static_cast<int>(whole_.sources.size());
+    for (int w = step.waits_begin; w < step.waits_end; ++w) {
+      whole_.sources.push_back(source_of(compiled_.waits[at(w)]));
+    }
+    added.sources_end = static_cast<int>(whole_.sources.size());
+    if (step.base_slot != kNone) added.base = stored(step.base_slot);
+    if (step.store_slot != kNone) {
+      added.store = compiled_.streams + step.store_slot;
+      owner_[at(step.store_slot)] = {&step, stream};
+    }
+    last_[at(stream)] = &step;
+    whole_.steps.push_back(added);
+    if (step.kind != StepKind::kWork) return;
+    whole_.tasks += step.task_count;
+    for (int b = step.busy_begin; stream == 0 && b < step.busy_end; ++b) {
+      add_busy(compiled_.busy[at(b)]);
+    }
+  }
+
+  int source_of(int slot) {
+    const auto& [owner, stream] = owner_[at(slot)];
+    return last_[at(stream)] == owner ? stream : stored(slot);
+  }
+  int stored(int slot) {
+    read_[at(slot)] = true;
+    return compiled_.streams + slot;
+  }
+
+  void add_busy(const BusyTime& time) {
+    const auto found = std::find_if(whole_.busy.begin(), whole_.busy.end(),
+                                    [&](const BusyTime& busy) { return busy.cause == time.cause; });
+    if (found == whole_.busy.end()) {
+      whole_.busy.push_back(time);
+    } else {
+      found->duration += time.duration;
+    }
+  }
+
+  const CompiledGraph& compiled_;
+  WholeInstance& whole_;
+  std::vector<const Step*> last_;              // of each stream, so far
+  std::vector<WholeInstance::Ordered> owner_;  // of each slot
+  std::vector<bool> read_;                     // slots that must be stored
+};
+
 }  // namespace
 
 std::vector<WholeInstance> find_whole_instances(const CompiledGraph& compiled) {
@@ -104,6 +179,7 @@ std::vector<WholeInstance> find_whole_instances(const CompiledGraph& compiled) {
   wholes.reserve(at(compiled.variants));
   for (int variant = 0; variant < compiled.variants; ++variant) {
     wholes.push_back(Ordering(compiled, variant).run());
+    if (wholes.back().possible) Valuation(compiled, wholes.back()).run();
   }
   return wholes;
 }

@@ -1,8 +1,8 @@
-// Instances that are played as a whole: all steps of all streams, one behind the other, once all
-// that they wait for is known. Which steps those are, and what a device whose next instance waits
-// for something unknown could still do that others would see, is found here once per variant of a
-// template. That look-ahead is that of conservative parallel simulation (Chandy and Misra, 1979):
-// where nothing visible can happen before the unknown becomes known, it is safe to wait.
+// Instances that are played as a whole: the steps of all streams, one behind the other, once all
+// that they wait for is known. How, and what a device whose next instance waits for something
+// unknown could still do that others would see, is found here once per variant of a template. That
+// look-ahead is that of conservative parallel simulation (Chandy and Misra, 1979): where nothing
+// visible can happen before the unknown becomes known, it is safe to wait.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,29 @@
 namespace headway::engine {
 
 // A set of columns of an instance, what it may wait for: a bit for each stream of its device, the
-// host's the highest of these, and from the other end a bit for each step that awaits ports.
+// host's the highest of these, and from the other end one for each of the first steps that await
+// ports.
 using Columns = std::uint64_t;
 
+inline constexpr int kMostStreams = 32;
+inline constexpr Columns kAllStreams = (Columns{1} << kMostStreams) - 1;
+
+inline Columns column_of(int stream) { return Columns{1} << static_cast<unsigned>(stream); }
+
+// A step among *values*: where each stream of the device stands, by stream, and behind them the
+// slots of the instance.
+struct WholeStep {
+  StepTimes times;
+  const Step* step = nullptr;
+  StepKind kind = StepKind::kWork;
+  int stream = 0;
+  int sources_begin = 0, sources_end = 0;  // into WholeInstance::sources: values that it waits for
+  int base = kNone;                        // value; kNone: the host never delays it
+  int store = kNone;                       // value; kNone: nobody reads it
+};
+
 struct WholeInstance {
-  struct Played {
+  struct Ordered {
     const Step* step = nullptr;
     int stream = 0;
   };
@@ -29,21 +47,20 @@ struct WholeInstance {
     int stream = 0;
     Columns waits_for = 0;
   };
-  std::vector<Played> steps;      // each behind those that it waits for
+  std::vector<Ordered> order;    // all steps, each behind those that it waits for
+  std::vector<WholeStep> steps;  // the same without kEnter, where nobody needs it
+  std::vector<int> sources;
   std::vector<Awaited> awaited;   // all ports
+  std::vector<BusyTime> busy;     // of stream 0, without activities
+  int tasks = 0;                  // played, without activities
   std::vector<Last> last;         // what the end of each stream with steps waits for
-  std::vector<Columns> visible;   // what each step waits for whose end or arrival others can see
+  std::vector<Columns> visible;   // what each step waits for that others see arrive or end
   Columns streams = 0;            // with steps
-  Columns visible_waits_for = 0;  // streams that all that is visible waits for
+  Columns visible_waits_for = 0;  // the streams that all that is visible waits for
   int slots = 0;
   // Whether no step waits for an activity of the same instance and none moves with the clock.
   bool possible = false;
 };
-
-inline constexpr int kMostStreams = 32;
-inline constexpr Columns kAllStreams = (Columns{1} << kMostStreams) - 1;
-
-inline Columns column_of(int stream) { return Columns{1} << static_cast<unsigned>(stream); }
 
 // By variant. REQUIRES: at most kMostStreams streams.
 std::vector<WholeInstance> find_whole_instances(const CompiledGraph& compiled);

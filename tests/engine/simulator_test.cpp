@@ -71,6 +71,16 @@ std::vector<Span> by_instance(const std::vector<Span>& tasks) {
   return sorted;
 }
 
+std::vector<std::string> waits_of(const Timeline& timeline) {
+  std::vector<std::string> waits;
+  for (const Wait& wait : timeline.deadlock) {
+    waits.push_back("device " + std::to_string(wait.device) + " instance " +
+                    std::to_string(wait.instance) + " task " + std::to_string(wait.task) + " " +
+                    wait.what);
+  }
+  return waits;
+}
+
 // Plays random graphs in every detail and compares with the plain engine.
 void compare_with_plain_engine(const RandomGraphOptions& options, std::uint32_t first_seed,
                                int graphs, int least_finished) {
@@ -84,6 +94,7 @@ void compare_with_plain_engine(const RandomGraphOptions& options, std::uint32_t 
     const Timeline tasks = simulate(graph, {Detail::kTasks, kCauses});
     ASSERT_EQ(tasks.deadlock.empty(), plain.finished);
     EXPECT_EQ(tasks.spans, plain.timeline.spans);
+    EXPECT_EQ(waits_of(simulate(graph, {Detail::kTotals, kCauses})), waits_of(tasks));
     if (!plain.finished) continue;
     ++finished;
     expect_equal_totals(tasks, plain.timeline);
