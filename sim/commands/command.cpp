@@ -62,6 +62,8 @@ const std::vector<Command>& commands() {
       {"execute", "runs one training step for real (small models) and checks its numbers",
        execute_command},
       {"validate", "simulates measured runs and prints how far off it is", validate_command},
+      {"fit", "makes a profile from measured points, or checks the profiles against them",
+       fit_command},
       {"topology", "prints a cluster's graph: summary, routes, Graphviz", topology_command},
       {"import", "turns another tool's file into ours", import_command},
       {"list", "the models, clusters, profiles, schedules and frameworks that ship", list_command},

@@ -37,6 +37,7 @@ struct Command {
 int simulate_command(const CommandLine& line);
 int execute_command(const CommandLine& line);
 int validate_command(const CommandLine& line);
+int fit_command(const CommandLine& line);
 int topology_command(const CommandLine& line);
 int import_command(const CommandLine& line);
 int list_command(const CommandLine& line);

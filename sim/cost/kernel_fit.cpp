@@ -132,6 +132,11 @@ std::optional<double> elements_of(const ElementwiseRow& row) {
   return std::nullopt;
 }
 
+std::string pass_of(const ElementwiseRow& row) {
+  const std::string pass = row.note.substr(0, row.note.find(';'));
+  return pass == "fwd" ? "forward" : pass;
+}
+
 std::vector<MeasuredKernel> fit_kernels(const std::vector<ElementwiseRow>& rows,
                                         const std::string& gpu) {
   std::map<std::tuple<std::string, std::string, std::string>, std::vector<Size>> sizes;
@@ -140,8 +145,7 @@ std::vector<MeasuredKernel> fit_kernels(const std::vector<ElementwiseRow>& rows,
     if (row.gpu != gpu || !row.flag.empty()) continue;
     const auto elements = elements_of(row);
     if (!elements) continue;
-    std::string pass = row.note.substr(0, row.note.find(';'));
-    if (pass == "fwd") pass = "forward";
+    const std::string pass = pass_of(row);
     if (pass != "forward" && pass != "backward" && pass != "full") continue;
     sizes[{row.operation, pass, row.dtype}].push_back({*elements, row.time_us});
     std::string& source = sources[row.operation];

@@ -1,5 +1,6 @@
 #include "sim/cost/points.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <functional>
 #include <map>
@@ -66,10 +67,11 @@ class Line {
   Problems& problems_;
 };
 
-void for_each_line(const std::string& path, Problems& problems,
+using Columns = std::map<std::string_view, std::size_t>;
+
+void for_each_line(const std::string& path, const std::string& content, Problems& problems,
                    const std::function<void(const Line&)>& visit) {
-  const std::string content = read_file(path);
-  std::map<std::string_view, std::size_t> columns;
+  Columns columns;
   std::size_t number = 0;
   for (std::string_view line : split(content, '\n')) {
     ++number;
@@ -88,11 +90,11 @@ void for_each_line(const std::string& path, Problems& problems,
     }
     visit(Line(columns, std::move(values), path, number, problems));
   }
-  if (columns.empty()) problems.add(path, "line 1", "empty; expected a line of column names");
 }
 
-void read_gemm(const std::string& path, Problems& problems, PointSet& set) {
-  for_each_line(path, problems, [&](const Line& line) {
+void read_gemm(const std::string& path, const std::string& content, Problems& problems,
+               PointSet& set) {
+  for_each_line(path, content, problems, [&](const Line& line) {
     // Ceilings found by search over shapes state none.
     if (!line.given("m") || !line.given("time_us")) return;
     GemmRow row;
@@ -107,8 +109,9 @@ void read_gemm(const std::string& path, Problems& problems, PointSet& set) {
   });
 }
 
-void read_attention(const std::string& path, Problems& problems, PointSet& set) {
-  for_each_line(path, problems, [&](const Line& line) {
+void read_attention(const std::string& path, const std::string& content, Problems& problems,
+                    PointSet& set) {
+  for_each_line(path, content, problems, [&](const Line& line) {
     if (!line.given("batch") || !line.given("heads") || !line.given("time_us")) return;
     AttentionRow row;
     row.gpu = line.text("gpu");
@@ -125,8 +128,9 @@ void read_attention(const std::string& path, Problems& problems, PointSet& set) 
   });
 }
 
-void read_elementwise(const std::string& path, Problems& problems, PointSet& set) {
-  for_each_line(path, problems, [&](const Line& line) {
+void read_elementwise(const std::string& path, const std::string& content, Problems& problems,
+                      PointSet& set) {
+  for_each_line(path, content, problems, [&](const Line& line) {
     if (!line.given("time_us")) return;
     ElementwiseRow row;
     row.gpu = line.text("gpu");
@@ -141,8 +145,9 @@ void read_elementwise(const std::string& path, Problems& problems, PointSet& set
   });
 }
 
-void read_collectives(const std::string& path, Problems& problems, PointSet& set) {
-  for_each_line(path, problems, [&](const Line& line) {
+void read_collectives(const std::string& path, const std::string& content, Problems& problems,
+                      PointSet& set) {
+  for_each_line(path, content, problems, [&](const Line& line) {
     if (!line.given("time_us") || !line.given("bytes")) return;
     CollectiveRow row;
     row.gpu = line.text("gpu");
@@ -159,18 +164,109 @@ void read_collectives(const std::string& path, Problems& problems, PointSet& set
   });
 }
 
+void read_sends(const std::string& path, const std::string& content, Problems& problems,
+                PointSet& set) {
+  for_each_line(path, content, problems, [&](const Line& line) {
+    if (!line.given("time_us") || !line.given("bytes")) return;
+    set.sends.push_back({line.text("gpu"), line.text("link"), line.text("kind"),
+                         line.text("source"), line.number("bytes"), line.number("time_us")});
+  });
+}
+
+void read_experts(const std::string& path, const std::string& content, Problems& problems,
+                  PointSet& set) {
+  for_each_line(path, content, problems, [&](const Line& line) {
+    set.experts.push_back(
+        {line.text("gpu"), line.text("kind"), line.text("shape"), line.text("source")});
+  });
+}
+
+void count_ratios(const std::string& path, const std::string& content, Problems& problems,
+                  PointSet& set) {
+  for_each_line(path, content, problems, [&](const Line&) { ++set.ratios; });
+}
+
+// A kind of file, known by columns that no other kind has.
+struct FileKind {
+  std::vector<std::string_view> columns;
+  void (*read)(const std::string& path, const std::string& content, Problems& problems,
+               PointSet& set);
+};
+const std::vector<FileKind>& file_kinds() {
+  static const std::vector<FileKind> kKinds = {
+      {{"m", "n", "k", "layout"}, read_gemm},      {{"head_dim_qk", "causal"}, read_attention},
+      {{"nic", "nranks"}, read_collectives},       {{"link", "kind", "bytes"}, read_sends},
+      {{"kind", "shape", "nranks"}, read_experts}, {{"op", "shape"}, read_elementwise},
+      {{"ratio_of_link_bw"}, count_ratios},
+  };
+  return kKinds;
+}
+
 }  // namespace
+
+void read_points_file(const std::string& path, PointSet& set, Problems& problems) {
+  const std::string content = read_file(path);
+  if (content.empty()) {
+    problems.add(path, "line 1", "empty; expected a line of column names");
+    return;
+  }
+  std::string_view header = std::string_view(content).substr(0, content.find('\n'));
+  if (header.ends_with('\r')) header.remove_suffix(1);
+  const std::vector<std::string_view> columns = split(header, ',');
+  for (const FileKind& kind : file_kinds()) {
+    const bool all =
+        std::all_of(kind.columns.begin(), kind.columns.end(), [&](const std::string_view column) {
+          return std::find(columns.begin(), columns.end(), column) != columns.end();
+        });
+    if (!all) continue;
+    kind.read(path, content, problems, set);
+    return;
+  }
+  problems.add(path, "line 1",
+               "no points: its columns are none of gemm.csv, attention.csv, elementwise.csv, "
+               "collectives.csv, p2p.csv or moe.csv (calibration/points/README.md)");
+}
 
 PointSet read_points(const std::string& folder) {
   PointSet set;
   Problems problems;
-  read_gemm(folder + "/gemm.csv", problems, set);
-  read_gemm(folder + "/gemm-host-cpu.csv", problems, set);
-  read_attention(folder + "/attention.csv", problems, set);
-  read_elementwise(folder + "/elementwise.csv", problems, set);
-  read_collectives(folder + "/collectives.csv", problems, set);
+  for (const char* name :
+       {"gemm.csv", "gemm-host-cpu.csv", "attention.csv", "elementwise.csv", "collectives.csv"}) {
+    read_points_file(folder + "/" + name, set, problems);
+  }
   problems.throw_if_any();
   return set;
+}
+
+std::optional<std::string> device_of_gpu(const std::string& gpu) {
+  static const std::map<std::string, std::string> kNames = {
+      {"A100-SXM4-80GB", "a100-sxm-80gb"},
+      {"A100-SXM4-40GB", "a100-sxm-40gb"},
+      {"H100-SXM5-80GB", "h100-sxm"},
+      {"H100(HBM2e 500W)", "h100-96gb-500w"},
+      {"H200-SXM-141GB", "h200"},
+      {"H800-SXM", "h800"},
+      {"B200-SXM", "b200"},
+      {"B300-SXM", "b300"},
+      {"GB200", "gb200"},
+      {"GB300", "gb300"},
+      // As the driver names them, in logs and traces.
+      {"NVIDIA H100 80GB HBM3", "h100-sxm"},
+      {"NVIDIA H200", "h200"},
+      {"NVIDIA H800", "h800"},
+      {"NVIDIA B200", "b200"},
+      {"NVIDIA B300", "b300"},
+      {"NVIDIA GB200", "gb200"},
+      {"NVIDIA GB300", "gb300"},
+      {"Tesla V100-SXM2-16GB", "v100-sxm2-16gb"},
+      {"Tesla V100-SXM2-32GB", "v100-sxm2-32gb"},
+  };
+  const auto found = kNames.find(gpu);
+  if (found != kNames.end()) return found->second;
+  for (const Device& device : devices()) {
+    if (gpu == device.name || gpu == device.title) return device.name;
+  }
+  return std::nullopt;
 }
 
 std::optional<Regime> regime_of(std::string_view source) {
@@ -180,7 +276,7 @@ std::optional<Regime> regime_of(std::string_view source) {
   for (const std::string_view sustained : {"simumax-", "azure-aibg", "stas00-mamf"}) {
     if (source.starts_with(sustained)) return Regime::kSustained;
   }
-  for (const std::string_view framework : {"ds-profile-train", "aicb-"}) {
+  for (const std::string_view framework : {"ds-profile-train", "aicb-", "pytorch-trace"}) {
     if (source.starts_with(framework)) return Regime::kInFramework;
   }
   return std::nullopt;

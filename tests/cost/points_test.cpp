@@ -82,13 +82,43 @@ TEST_F(PointFiles, NameALineOfTheWrongLength) {
 }
 
 TEST_F(PointFiles, NameAMissingColumn) {
-  write("collectives.csv", "gpu,op\nX,all_reduce\n");
+  write("collectives.csv", "gpu,op,nic,nranks\nX,all_reduce,none(intra),8\n");
   EXPECT_THAT(message(), HasSubstr("no column 'time_us'"));
+}
+
+TEST_F(PointFiles, AreKnownByTheirColumnsAlone) {
+  write("mine.csv", "source,time_us,k,n,m,layout,dtype,gpu,flag\nme,21.5,64,32,16,NN,bf16,X,\n");
+  write("p2p.csv",
+        "gpu,link,kind,bytes,time_us,gbps_GB/s,source,note\n"
+        "X,intra-node NVLink,nccl send/recv,2048,17,,vidur,\n");
+  write("moe.csv", "gpu,kind,dtype,shape,nranks,source\nX,grouped_gemm_fwd,bf16,groups=8,1,me\n");
+  PointSet set;
+  Problems problems;
+  for (const char* name : {"mine.csv", "p2p.csv", "moe.csv"}) {
+    read_points_file(folder_ + "/" + name, set, problems);
+  }
+  EXPECT_TRUE(problems.empty());
+  ASSERT_EQ(set.gemm.size(), 1U);
+  EXPECT_EQ(set.gemm[0].shape, (GemmShape{16, 32, 64}));
+  ASSERT_EQ(set.sends.size(), 1U);
+  EXPECT_DOUBLE_EQ(set.sends[0].bytes, 2048);
+  EXPECT_EQ(set.experts.size(), 1U);
+  write("other.csv", "a,b\n1,2\n");
+  read_points_file(folder_ + "/other.csv", set, problems);
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_THAT(problems.list()[0].text(), HasSubstr("other.csv: line 1: no points"));
 }
 
 TEST_F(PointFiles, NameAnEmptyFile) {
   write("attention.csv", "");
   EXPECT_THAT(message(), HasSubstr("attention.csv: line 1: empty"));
+}
+
+TEST(Device, IsKnownByTheNamesOfPointsDriversAndProfiles) {
+  EXPECT_EQ(device_of_gpu("A100-SXM4-80GB"), "a100-sxm-80gb");
+  EXPECT_EQ(device_of_gpu("NVIDIA H100 80GB HBM3"), "h100-sxm");
+  EXPECT_EQ(device_of_gpu("b200"), "b200");
+  EXPECT_EQ(device_of_gpu("B200?"), std::nullopt);  // inferred by its compiler, not stated
 }
 
 TEST(Regime, FollowsFromTheSource) {

@@ -3,6 +3,7 @@
 // selections they share stand in selection.cpp.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,11 @@ Profile host_cpu(const PointSet& points);
 
 // ---- selections
 // ------------------------------------------------------------------------------------
+
+// What the points' words mean; nothing where they are others.
+std::optional<GemmRole> role_of(const std::string& layout);  // "TN", "NN", "NT"
+std::optional<CollectiveKind> collective_kind_of(const std::string& operation);
+std::optional<AttentionKernel> attention_kernel_of(const std::string& implementation);  // "FA2"
 
 // GEMM rows of a GPU whose source begins with one of `sources`, without flagged ones.
 std::vector<GemmSample> gemm_samples(const PointSet& points, const std::string& gpu,

@@ -18,21 +18,6 @@ const std::vector<GemmTile> kTiles = {
     {256, 128, 0.7}, {128, 128, 0.7}, {128, 64, 0.7}, {64, 64, 0.7}, {256, 64, 0.7}};
 constexpr double kQuantiseBytes = 3;  // bf16 read, fp8 written
 
-std::optional<GemmRole> role_of(const std::string& layout) {
-  if (layout == "TN") return GemmRole::kForward;
-  if (layout == "NN") return GemmRole::kInputGradient;
-  if (layout == "NT") return GemmRole::kWeightGradient;
-  return std::nullopt;
-}
-
-std::optional<CollectiveKind> kind_of(const std::string& operation) {
-  if (operation == "all_reduce") return CollectiveKind::kAllReduce;
-  if (operation == "all_gather") return CollectiveKind::kAllGather;
-  if (operation == "reduce_scatter") return CollectiveKind::kReduceScatter;
-  if (operation == "alltoall") return CollectiveKind::kAllToAll;
-  return std::nullopt;
-}
-
 const MeasuredKernel* measured(const MemoryModel& memory, const std::string& operation,
                                const std::string& pass) {
   for (const MeasuredKernel& kernel : memory.measured) {
@@ -42,6 +27,30 @@ const MeasuredKernel* measured(const MemoryModel& memory, const std::string& ope
 }
 
 }  // namespace
+
+std::optional<GemmRole> role_of(const std::string& layout) {
+  if (layout == "TN") return GemmRole::kForward;
+  if (layout == "NN") return GemmRole::kInputGradient;
+  if (layout == "NT") return GemmRole::kWeightGradient;
+  return std::nullopt;
+}
+
+std::optional<CollectiveKind> collective_kind_of(const std::string& operation) {
+  if (operation == "all_reduce") return CollectiveKind::kAllReduce;
+  if (operation == "all_gather") return CollectiveKind::kAllGather;
+  if (operation == "reduce_scatter") return CollectiveKind::kReduceScatter;
+  if (operation == "alltoall") return CollectiveKind::kAllToAll;
+  return std::nullopt;
+}
+
+std::optional<AttentionKernel> attention_kernel_of(const std::string& implementation) {
+  if (implementation == "FA1") return AttentionKernel::kFlash1;
+  if (implementation == "FA2") return AttentionKernel::kFlash2;
+  if (implementation == "FA3") return AttentionKernel::kFlash3;
+  // Transformer Engine calls cuDNN's where it can.
+  if (implementation == "cuDNN" || implementation == "te/flash") return AttentionKernel::kCudnn;
+  return std::nullopt;
+}
 
 std::vector<GemmSample> gemm_samples(const PointSet& points, const std::string& gpu,
                                      const std::vector<std::string>& sources,
@@ -155,6 +164,9 @@ void add_checked_attention(const PointSet& points, const std::string& gpu,
   if (samples.empty()) return;
   AttentionFit fit =
       fit_attention(samples, AttentionKernel::kCudnn, profile.device.multiprocessors, 1);
+  std::erase_if(profile.attention, [&](const AttentionRate& rate) {
+    return rate.implementation == implementation;  // a sister's
+  });
   fit.forward.implementation = implementation;
   fit.forward.source = gpu + ", " + implementation + " in calibration/points/attention.csv";
   profile.attention.push_back(fit.forward);
@@ -164,7 +176,7 @@ std::vector<CollectiveCurve> collective_curves(const PointSet& points, const std
                                                const std::string& source, Grade floor) {
   std::map<std::pair<CollectiveKind, int>, std::vector<CurvePoint>> curves;
   for (const CollectiveRow& row : points.collectives) {
-    const auto kind = kind_of(row.operation);
+    const auto kind = collective_kind_of(row.operation);
     if (row.gpu != gpu || !row.source.starts_with(source) || !kind) continue;
     if (row.network != "none(intra)") continue;
     curves[{*kind, row.ranks}].push_back({row.bytes, row.time_us});
