@@ -167,7 +167,6 @@ void communicate(const Collective& collective, std::span<const CollectiveMember>
   for (const CollectiveMember& member : members) {
     for (const auto* list : {&member.reads, &member.writes}) {
       for (const Operand& operand : *list) {
-        if (!computable(operand.type)) refuse(collective, "an operand's type is not computed in");
         in_double =
             in_double || operand.type == DataType::kFp64 || operand.type == DataType::kInt64;
       }

@@ -24,6 +24,8 @@ template <typename T>
 void compute_elementwise(const Kernel& kernel, const OperandsOf& operands,
                          const Placement& placement);  // sums, copies, casts
 template <typename T>
+void compute_quantisation(const Kernel& kernel, const OperandsOf& operands);  // 8 and 4 bits
+template <typename T>
 void compute_update(const Kernel& kernel, const OperandsOf& operands,
                     const Placement& placement);  // norm, clipping, optimizers
 

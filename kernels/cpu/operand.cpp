@@ -15,9 +15,10 @@ namespace {
 constexpr int kHalfMantissaBits = 11;
 constexpr int kHalfMinExponent = -14;
 constexpr double kHalfOverflow = 65520.0;  // the midpoint above 65504: rounds to infinity
-// bf16 keeps the upper 16 bits of fp32, tf32 the upper 19.
+// bf16 keeps the upper 16 bits of fp32, tf32 the upper 19, e4m3 the significand of the upper 12.
 constexpr unsigned kBf16DroppedBits = 16;
 constexpr unsigned kTf32DroppedBits = 13;
+constexpr unsigned kE4M3DroppedBits = 20;
 
 float drop_bits(float value, unsigned dropped) {
   if (!std::isfinite(value)) return value;
@@ -56,8 +57,6 @@ void store_as(const Operand& operand, std::int64_t first, std::int64_t count, co
 
 }  // namespace
 
-bool computable(DataType type) { return type != DataType::kFp8 && type != DataType::kFp4; }
-
 std::size_t held_size(DataType type) {
   switch (type) {
     case DataType::kFp64:
@@ -78,6 +77,8 @@ float rounded(float value, DataType type) {
       return drop_bits(value, kTf32DroppedBits);
     case DataType::kFp16:
       return to_half(value);
+    case DataType::kFp8:
+      return drop_bits(value, kE4M3DroppedBits);
     default:
       return value;
   }

@@ -24,12 +24,11 @@ struct Operand {
 std::size_t held_size(DataType type);
 
 // The nearest value of `type` (ties to even; fp16 overflows to infinity). fp64 and fp32 are
-// returned as they are. REQUIRES: a real type that the CPU executor computes in (not fp8 or fp4).
+// returned as they are. Values of 8 and 4 bits are held with their scale: they are on the grid of
+// their scale already (kQuantise); e4m3 is cut to its four significant bits, which is what a power
+// of two as scale leaves of it.
 float rounded(float value, DataType type);
 double rounded(double value, DataType type);
-
-// True for the types the operators compute in.
-bool computable(DataType type);
 
 // The values of an operand as T (float or double); those already held as T are not copied.
 template <typename T>

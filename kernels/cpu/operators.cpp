@@ -53,7 +53,12 @@ void compute_kernel(const Kernel& kernel, const OperandsOf& operands, const Plac
     case KernelKind::kCast:
     case KernelKind::kCopy:
     case KernelKind::kCastParameters:
+    case KernelKind::kTranspose:
       return compute_elementwise<T>(kernel, operands, placement);
+    case KernelKind::kAmax:
+    case KernelKind::kQuantise:
+    case KernelKind::kRollAmax:
+      return compute_quantisation<T>(kernel, operands);
     case KernelKind::kSquaredNorm:
     case KernelKind::kClip:
     case KernelKind::kSgd:
@@ -96,10 +101,6 @@ void compute(const Operation& operation, std::span<const Operand> reads,
   bool in_double = false;
   for (const std::span<const Operand> list : {reads, writes}) {
     for (const Operand& operand : list) {
-      if (!computable(operand.type)) {
-        operands.refuse("an operand is " + std::string(name(operand.type)) +
-                        ", which the CPU executor does not compute in");
-      }
       in_double = in_double || operand.type == DataType::kFp64;
     }
   }

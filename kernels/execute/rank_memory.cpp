@@ -18,12 +18,23 @@ std::int64_t first_token(const Program& program, int rank, int micro_batch, std:
   return global * program.sequences_per_micro_batch * program.sequence_length;
 }
 
+bool held_in_double(const Program& program) {
+  for (const Template& list : program.templates) {
+    for (const TemplateOperation& operation : list.operations) {
+      const auto* kernel = std::get_if<Kernel>(&operation.operation);
+      if (kernel != nullptr && kernel->kind == KernelKind::kQuantise) return true;
+    }
+  }
+  return false;
+}
+
 RankMemory::RankMemory(const ExecutionPlan& plan, int rank, std::uint64_t seed, Bytes limit)
     : plan_(plan),
       rank_plan_(plan.ranks[static_cast<std::size_t>(rank)]),
       rank_(rank),
       seed_(seed),
       limit_(limit),
+      in_double_(held_in_double(*plan.program)),
       blocks_(rank_plan_.allocations.size()),
       delivered_(plan.program->buffers.size()) {
   for (const PlannedOperation& planned : rank_plan_.operations) {
@@ -45,6 +56,12 @@ RankMemory::RankMemory(const ExecutionPlan& plan, int rank, std::uint64_t seed, 
 const BufferFamily& RankMemory::family(int allocation) const {
   const auto& planned = rank_plan_.allocations[static_cast<std::size_t>(allocation)];
   return plan_.program->buffers[static_cast<std::size_t>(planned.buffer.family)];
+}
+
+DataType RankMemory::held_type(DataType declared) const {
+  const bool narrows = declared == DataType::kFp32 || declared == DataType::kTf32 ||
+                       declared == DataType::kBf16 || declared == DataType::kFp16;
+  return in_double_ && narrows ? DataType::kFp64 : declared;
 }
 
 void RankMemory::begin_step(std::int64_t step) {
@@ -72,7 +89,8 @@ void RankMemory::ended(int allocation) {
 
 Operand RankMemory::operand(int allocation) const {
   const BufferFamily& of = family(allocation);
-  return {of.type, of.rows, of.columns, blocks_[static_cast<std::size_t>(allocation)].held.get()};
+  return {held_type(of.type), of.rows, of.columns,
+          blocks_[static_cast<std::size_t>(allocation)].held.get()};
 }
 
 std::vector<double> RankMemory::values(int allocation) const {
@@ -88,7 +106,7 @@ void RankMemory::make(int allocation) {
                             " bytes more than the " + std::to_string(in_use_.count) +
                             " in use exceed the limit of " + std::to_string(limit_.count));
   }
-  const std::size_t bytes = static_cast<std::size_t>(of.elements()) * held_size(of.type);
+  const std::size_t bytes = static_cast<std::size_t>(of.elements()) * held_size(held_type(of.type));
   blocks_[static_cast<std::size_t>(allocation)].held =
       std::make_unique<std::uint64_t[]>((bytes + 7) / 8);
   in_use_ += of.size();
@@ -160,7 +178,7 @@ std::vector<double> RankMemory::initial_values(const BufferInstance& buffer) con
     throw std::invalid_argument("a buffer mirrors " + of.name +
                                 ", which this rank does not hold and which begins with no value");
   }
-  for (double& value : values) value = rounded(value, of.type);
+  for (double& value : values) value = rounded(value, held_type(of.type));
   return values;
 }
 

@@ -52,6 +52,7 @@ class RankMemory {
   };
 
   const BufferFamily& family(int allocation) const;
+  DataType held_type(DataType declared) const;
   void make(int allocation);
   void fill(int allocation);
   void fill_normal(int allocation);
@@ -66,10 +67,16 @@ class RankMemory {
   int rank_;
   std::uint64_t seed_;
   Bytes limit_, in_use_, peak_;
+  bool in_double_;
   std::int64_t step_ = 0;
   std::vector<Block> blocks_;
   std::vector<bool> delivered_;  // by family: its data come with a HostWork
 };
+
+// Whether the numbers that a Program declares in 16 and 32 bits are held in 64: where products read
+// 8 or 4 bits, for a last bit that two orders of adding leave different would be rounded to another
+// of those few numbers, and hide what a comparison is to find.
+bool held_in_double(const Program& program);
 
 // Global index, over all steps, of the first token of a micro-batch of the rank.
 std::int64_t first_token(const Program& program, int rank, int micro_batch, std::int64_t step);

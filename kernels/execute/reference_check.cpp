@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "kernels/execute/plan_order.hpp"
+#include "kernels/execute/rank_memory.hpp"
 
 namespace headway {
 namespace {
@@ -93,12 +94,15 @@ double check_limit(DataType type) {
     case DataType::kFp32:
     case DataType::kTf32:
       return 1e-5;
+    case DataType::kFp8:
+      return 1e-5;
     default:
       return 2e-2;
   }
 }
 
 DataType parameter_type(const Program& program) {
+  if (held_in_double(program)) return DataType::kFp8;
   for (const BufferFamily& family : program.buffers) {
     if (family.category == BufferCategory::kParameter) return family.type;
   }

@@ -28,9 +28,10 @@ struct CheckReport {
 };
 
 // The limit for a Program that stores its parameters in `type`: 1e-9, 1e-5, 2e-2 for fp64, fp32 and
-// 16-bit types.
+// 16-bit types. For fp8 1e-5: all else is held in 64 bits then, but a shard's own scale differs
+// from the whole tensor's for numbers that vanish beside its largest.
 double check_limit(DataType type);
-// The type of a Program's parameters.
+// The type of a Program's parameters; fp8 where its products read 8 or 4 bits.
 DataType parameter_type(const Program& program);
 
 // Both numbers and order. REQUIRES: both finished, with equally many steps.

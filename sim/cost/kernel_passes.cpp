@@ -135,7 +135,12 @@ Passes passes(const Kernel& kernel) {
       return {1, 2, 0, 1};
     case KernelKind::kBiasBackward:
     case KernelKind::kSquaredNorm:
+    case KernelKind::kAmax:
       return {1, 0, 0, 1};
+    case KernelKind::kQuantise:  // both copies from one reading (TE, cast_transpose)
+      return {1, kernel.transposed ? 2.0 : 1.0, 0, 1};
+    case KernelKind::kCastParameters:  // to 8 bits: the largest magnitude first
+      return {size_of(kernel.output, 1).count == 1 ? 2.0 : 1.0, 1, 0, 1};
     case KernelKind::kZero:
       return {0, 1, 0, 1};
     case KernelKind::kSgd:
@@ -151,7 +156,8 @@ Passes passes(const Kernel& kernel) {
     case KernelKind::kCopy:
     case KernelKind::kSplitSequence:
     case KernelKind::kClip:
-    case KernelKind::kCastParameters:
+    case KernelKind::kTranspose:
+    case KernelKind::kRollAmax:
       return {1, 1, 0, 1};
   }
   return {};

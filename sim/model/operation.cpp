@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 5> kAttentionKernels = {"unfused", "flash
                                                                "flash3", "cudnn"};
 static_assert(kAttentionKernels.size() == static_cast<std::size_t>(AttentionKernel::kCudnn) + 1);
 
-constexpr std::array<std::string_view, 42> kKernelKinds = {"embedding_forward",
+constexpr std::array<std::string_view, 46> kKernelKinds = {"embedding_forward",
                                                            "embedding_backward",
                                                            "position_forward",
                                                            "position_backward",
@@ -49,6 +49,10 @@ constexpr std::array<std::string_view, 42> kKernelKinds = {"embedding_forward",
                                                            "fused_cross_entropy_backward",
                                                            "loss_sum",
                                                            "cast",
+                                                           "amax",
+                                                           "quantise",
+                                                           "transpose",
+                                                           "roll_amax",
                                                            "scale",
                                                            "zero",
                                                            "copy",

@@ -110,6 +110,12 @@ enum class KernelKind : std::uint8_t {
   kFusedCrossEntropyBackward,  // logits, targets, statistics -> dlogits
   kLossSum,             // loss fp32[rows], total fp64[1]               -> total (accumulates)
   kCast,                // x                                            -> y of another type
+  kAmax,                // x                                            -> amax fp32[1]
+  kQuantise,            // x, [amax (current) or history fp32[2] (delayed: now, the step before)]
+                        //   -> y, [y': as the transposed product reads it], [history: now becomes
+                        //   the larger] (by `scaling`)
+  kTranspose,           // x (8 bits)                                   -> y, laid out the other way
+  kRollAmax,            // history...                                   -> history... (a step ends)
   kScale,               // x                                            -> x (times `scale`)
   kZero,                //                                              -> x
   kCopy,                // x                                            -> y
@@ -130,6 +136,11 @@ struct Kernel {
   bool bias = false;    // the optional operands of the kind
   double scale = 1.0;   // kScale, loss scale of kCrossEntropyBackward
   std::int64_t head_dim = 0;  // kRotaryForward, kRotaryBackward: columns that turn together
+  // kQuantise: where the scales come from, and what shares one (0 x 0: the whole tensor); the blocks
+  // of y' run the other way. `transposed`: y' is written too.
+  Scaling scaling = Scaling::kNone;
+  std::int64_t block_rows = 0, block_columns = 0;
+  bool transposed = false;
   friend bool operator==(const Kernel&, const Kernel&) = default;
 };
 

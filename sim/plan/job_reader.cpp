@@ -3,6 +3,7 @@
 #include <cassert>
 #include <utility>
 
+#include "sim/cluster/device.hpp"
 #include "sim/cluster/topology_reader.hpp"
 #include "sim/core/shipped_files.hpp"
 #include "sim/plan/job.hpp"
@@ -88,6 +89,7 @@ class JobReader : public JobFrame {
     resolve_plan(plan_, context, section, root_, notes_);
     apply_framework_rules(section);
     resolve_gradients(section);
+    resolve_quantisation(section);
     reading.not_built = std::move(not_built_);
     std::move(plan_.not_built.begin(), plan_.not_built.end(),
               std::back_inserter(reading.not_built));
@@ -245,8 +247,7 @@ class JobReader : public JobFrame {
     const auto word = root_.choice("precision", names, std::string(name(Precision::kBf16)));
     if (word) {
       precision_ = *precision_named(*word);
-      if (compute_type(precision_) == DataType::kFp8 ||
-          compute_type(precision_) == DataType::kFp4) {
+      if (compute_type(precision_) == DataType::kFp4) {
         not_yet(not_built_, root_, "precision", *word);
       }
     }
@@ -500,6 +501,62 @@ class JobReader : public JobFrame {
       plan.bucket_elements =
           std::max<std::int64_t>(1, plan_.bucket->count / size_of(plan.gradient_type, 1).count);
     }
+  }
+
+  void resolve_quantisation(JobSection& section) {
+    const bool gathers_in_8_bits = plan_.param_gather_dtype == "fp8";
+    const Quantisation* recipe = quantisation(precision_);
+    if (compute_type(precision_) == DataType::kFp4) return;  // not built
+    if (recipe == nullptr) {
+      if (gathers_in_8_bits && section.given("param_gather_dtype")) {
+        section.problem("param_gather_dtype", "fp8 parameters need a precision of 8 bits; it is " +
+                                                  std::string(name(precision_)));
+      }
+      return;
+    }
+    check_device(*recipe);
+    if (model_ && sequence_length_) check_sizes(*recipe);
+    if (!gathers_in_8_bits || plan_.plan.dp_kind == DataParallelKind::kDdp) return;
+    const bool runs = recipe->block > 0 && recipe->weight_block != recipe->block;
+    if (runs) {
+      notes_.push_back("plan.param_gather_dtype has no effect: with " +
+                       std::string(name(precision_)) +
+                       " the two copies of a weight are different numbers, both made from a 16-bit "
+                       "gather");
+      return;
+    }
+    plan_.plan.weights_in_8_bits = true;
+  }
+
+  void check_device(const Quantisation& recipe) {
+    const Device* device = find_device(profile_);
+    if (device == nullptr || device->compute_capability == 0) return;
+    if (device->compute_capability >= recipe.capability) return;
+    root_.problem("precision",
+                  std::string(name(precision_)) + " needs a GPU of compute capability " +
+                      std::to_string(recipe.capability / 10) + "." +
+                      std::to_string(recipe.capability % 10) + " or more; " + profile_ + " has " +
+                      std::to_string(device->compute_capability / 10) + "." +
+                      std::to_string(device->compute_capability % 10));
+  }
+
+  // What one rank multiplies must fill the quantisers' blocks and the kernels' loads.
+  void check_sizes(const Quantisation& recipe) {
+    const ParallelPlan& plan = plan_.plan;
+    if (model_->num_attention_heads % plan.tp != 0) return;  // said already
+    const std::int64_t tokens =
+        plan.micro_batch * *sequence_length_ / (plan.sequence_parallel ? plan.tp : 1);
+    const auto must_divide = [&](std::int64_t size, const std::string& what) {
+      if (size % recipe.multiple == 0) return;
+      root_.problem("precision", std::string(name(precision_)) + " needs multiples of " +
+                                     std::to_string(recipe.multiple) + "; a rank has " +
+                                     std::to_string(size) + " " + what);
+    };
+    must_divide(tokens, "tokens of a micro-batch");
+    must_divide(model_->hidden_size, "columns of the hidden states");
+    must_divide(model_->query_size() / plan.tp, "columns of the queries");
+    must_divide(model_->key_value_size() / plan.tp, "columns of the keys");
+    must_divide(model_->intermediate_size / plan.tp, "columns of the MLP");
   }
 
   Job job() {

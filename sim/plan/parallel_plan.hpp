@@ -46,6 +46,7 @@ struct ParallelPlan {
   // gathers in flight), zero3: in elements (stage3_prefetch_bucket_size).
   std::int64_t prefetch = 0;
   DataType gradient_type = DataType::kFp32;
+  bool weights_in_8_bits = false;  // the layers' matrices are stored, and gathered, in 8 bits
   Recompute recompute = Recompute::kNothing;
   std::int64_t recompute_layers = 0;  // full: of each virtual stage, its first so many; 0: all
   std::string optimizer = "adamw";    // "adamw", "sgd"

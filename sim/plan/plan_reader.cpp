@@ -159,8 +159,8 @@ class PlanReader {
     }
     const auto gather =
         section_.choice("param_gather_dtype", {"bf16", "fp16", "fp32", "fp8", "fp4"}, "");
-    if (gather == "fp8" || gather == "fp4")
-      refuse("param_gather_dtype", *gather + " parameter gather");
+    if (section_.stated("param_gather_dtype")) reading_.param_gather_dtype = gather;
+    if (gather == "fp4") refuse("param_gather_dtype", *gather + " parameter gather");
     const auto optimizer =
         section_.choice("optimizer", {"adamw", "adafactor", "sgd", "lion", "muon"}, "adamw");
     plan.optimizer = optimizer.value_or("adamw");

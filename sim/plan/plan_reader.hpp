@@ -20,6 +20,7 @@ struct PlanReading {
   std::optional<std::vector<std::int64_t>> stage_layers;
   std::optional<Bytes> bucket;            // in bytes, until the gradients' type is known
   std::optional<std::string> grad_dtype;  // as given
+  std::optional<std::string> param_gather_dtype;  // likewise
   std::string dp_kind;
   std::vector<NotYetBuilt> not_built;
 };

@@ -50,15 +50,17 @@ std::vector<Bucket> cut_into_buckets(const ProgramBuilder& builder, const std::s
   for (const FiredTensor& fired : tensors) {
     const Parameter& parameter = builder.parameter(fired.tensor.parameter);
     Bucket fresh;
+    fresh.type = builder.shape().storage;
     if (apart) {
+      fresh.type = builder.parameter_type(fired.tensor.parameter);
       fresh.sharded = parameter.sharded;
       fresh.partial = parameter.partial;
       fresh.tied = fired.tensor.parameter == tied;
     }
     const auto found = std::find_if(open.begin(), open.end(), [&](std::size_t index) {
       const Bucket& other = buckets[index];
-      return std::tie(other.sharded, other.partial, other.tied) ==
-             std::tie(fresh.sharded, fresh.partial, fresh.tied);
+      return std::tie(other.sharded, other.partial, other.tied, other.type) ==
+             std::tie(fresh.sharded, fresh.partial, fresh.tied, fresh.type);
     });
     const std::size_t index = found == open.end() ? buckets.size() : *found;
     if (found == open.end()) {

@@ -34,6 +34,7 @@ struct Bucket {
   bool sharded = false;  // over tp
   bool partial = false;  // to be summed over tp
   bool tied = false;     // the word table, held by first and last stage
+  DataType type = DataType::kBf16;  // of the parameters
   // Where the bucket is a unit of sharded parameters (data/fsdp): its layer, and which form it has.
   int layer = 0;
   int form = -1;

@@ -12,6 +12,7 @@ Layer::Layer(ProgramBuilder& builder) : builder_(builder), shape_(builder.shape(
       builder_.residual_stream("hidden_gradient", shape_.storage, Copies::kPerLayerAndMicroBatch);
   make_attention_buffers();
   make_mlp_buffers();
+  if (shape_.quantisation != nullptr) quantise_linears();
 
   OperationList forward("layer.forward");
   attention_forward(forward);
@@ -33,6 +34,21 @@ Layer::Layer(ProgramBuilder& builder) : builder_(builder), shape_(builder.shape(
   backward_weight_ = builder_.add_template(weights);
 }
 
+void Layer::quantise_linears() {
+  OperationList weights("layer.quantise_weights");
+  const auto quantise = [&](auto& linear, QuantisedLinear::Shared shared) {
+    linear.quantised.emplace(builder_, linear.name, linear.weight, shared);
+    linear.quantised->quantise_weight(weights);
+    for (const int family : linear.quantised->kept()) kept_.push_back(family);
+    for (const int family : linear.quantised->histories()) histories_.push_back(family);
+  };
+  quantise(qkv_, QuantisedLinear::Shared::kInput);
+  quantise(projection_, QuantisedLinear::Shared::kGradient);
+  quantise(first_, QuantisedLinear::Shared::kInput);
+  quantise(second_, QuantisedLinear::Shared::kGradient);
+  if (!weights.empty()) quantise_weights_ = builder_.add_template(weights);
+}
+
 ParameterId Layer::bias(const std::string& name,
                         const std::vector<ProgramBuilder::PartShape>& parts, bool sharded) {
   // A bias after a row-parallel matrix is added to this rank's tokens only.
@@ -52,7 +68,7 @@ void Layer::make_attention_buffers() {
                                 {{"attention.query_weight", model.query_size(), shape_.hidden},
                                  {"attention.key_weight", model.key_value_size(), shape_.hidden},
                                  {"attention.value_weight", model.key_value_size(), shape_.hidden}},
-                                0, true, accumulates);
+                                0, true, accumulates, shape_.weight);
   if (model.linear_bias || model.qkv_bias) {
     qkv_bias_ = bias("attention.qkv_bias",
                      {{"attention.query_bias", model.query_size(), 1},
@@ -108,9 +124,10 @@ void Layer::make_attention_buffers() {
 
   projection_.name = "attention.projection";
   projection_.compute = shape_.compute;
-  projection_.weight = builder_.matrix(
-      "attention.projection_weight",
-      {{"attention.projection_weight", shape_.hidden, model.query_size()}}, 1, true, accumulates);
+  projection_.weight =
+      builder_.matrix("attention.projection_weight",
+                      {{"attention.projection_weight", shape_.hidden, model.query_size()}}, 1, true,
+                      accumulates, shape_.weight);
   projection_.input = context_;
   projection_.input_gradient = context_gradient_;
   projection_.output =
@@ -143,7 +160,7 @@ void Layer::make_mlp_buffers() {
   const std::int64_t columns = shape_.intermediate * (model.gated_mlp ? 2 : 1);
   first_.name = "mlp.first";
   first_.compute = shape_.compute;
-  first_.weight = builder_.matrix("mlp.first_weight", weights, 0, true, accumulates);
+  first_.weight = builder_.matrix("mlp.first_weight", weights, 0, true, accumulates, shape_.weight);
   if (model.linear_bias) first_bias_ = bias("mlp.first_bias", biases, true);
   first_.input = mlp_norm_.output;
   first_.input_gradient = mlp_norm_.output_gradient;
@@ -162,7 +179,7 @@ void Layer::make_mlp_buffers() {
   second_.name = "mlp.second";
   second_.compute = shape_.compute;
   second_.weight = builder_.matrix("mlp.second_weight", {{"mlp.down_weight", shape_.hidden, width}},
-                                   1, true, accumulates);
+                                   1, true, accumulates, shape_.weight);
   second_.input = activation_;
   second_.input_gradient = activation_gradient_;
   second_.output = builder_.residual_stream("mlp.second_output", shape_.storage, Copies::kScratch);

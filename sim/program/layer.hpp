@@ -33,6 +33,13 @@ class Layer {
   int backward_input() const { return backward_input_; }
   int backward_weight() const { return backward_weight_; }
 
+  // Recipes of 8 and 4 bits: the template that converts the weights, once per step (-1: none);
+  // families, per layer, that live from step to step; and among them the histories of delayed
+  // scaling.
+  int quantise_weights() const { return quantise_weights_; }
+  const std::vector<int>& kept() const { return kept_; }
+  const std::vector<int>& histories() const { return histories_; }
+
  private:
   // x + dropout(branch + bias): the end of each half of the layer.
   struct Residual {
@@ -46,6 +53,7 @@ class Layer {
 
   void make_attention_buffers();
   void make_mlp_buffers();
+  void quantise_linears();
   Residual make_residual(const std::string& half, int branch);
   ParameterId bias(const std::string& name, const std::vector<ProgramBuilder::PartShape>& parts,
                    bool sharded);
@@ -107,6 +115,8 @@ class Layer {
   int context_again_ = -1;  // recomputed beside the saved one, which a weight gradient still needs
 
   int forward_ = -1, backward_ = -1, backward_input_ = -1, backward_weight_ = -1;
+  int quantise_weights_ = -1;
+  std::vector<int> kept_, histories_;
 };
 
 }  // namespace headway

@@ -81,17 +81,28 @@ void OptimizerStep::make_groups(int rank) {
       group.name = buckets_[b].name;
       group.tensors = buckets_[b].tensors;
       group.bucket = b;
+      group.type = buckets_[b].type;
       group.elements = shards_[b].elements;
       make_state(group, builder_.group({"dp"}));
       groups_.push_back(std::move(group));
     }
     return;
   }
+  make_whole_group(rank, shape_.storage, "");
+  if (shape_.weight != shape_.storage) make_whole_group(rank, shape_.weight, ".narrow");
+}
+
+// All parameters of one type.
+void OptimizerStep::make_whole_group(int rank, DataType type, const char* suffix) {
   Group group;
-  group.name = "rank" + std::to_string(rank);
+  group.name = "rank" + std::to_string(rank) + suffix;
+  group.type = type;
   for (const Bucket& bucket : buckets_) {
-    group.tensors.insert(group.tensors.end(), bucket.tensors.begin(), bucket.tensors.end());
-    group.elements += bucket.elements;
+    for (const Tensor& tensor : bucket.tensors) {
+      if (builder_.parameter_type(tensor.parameter) != type) continue;
+      group.tensors.push_back(tensor);
+      group.elements += builder_.parameter(tensor.parameter).elements();
+    }
   }
   if (group.tensors.empty()) return;
   make_state(group, -1);
@@ -416,11 +427,11 @@ void OptimizerStep::cast(OperationList& list, const Group& group) {
     // Where the gathers do not convert the masters themselves.
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       if (!shards_[b].parameter_lives || shards_[b].master < 0) continue;
-      list.add(
-          "cast." + buckets_[b].name,
-          kernel(KernelKind::kCastParameters, shards_[b].elements, DataType::kFp32, shape_.storage),
-          {{shards_[b].master, buckets_[b].layer}}, {{shards_[b].parameter, buckets_[b].layer}},
-          Cause::kOptimizer);
+      list.add("cast." + buckets_[b].name,
+               kernel(KernelKind::kCastParameters, shards_[b].elements, DataType::kFp32,
+                      buckets_[b].type),
+               {{shards_[b].master, buckets_[b].layer}},
+               {{shards_[b].parameter, buckets_[b].layer}}, Cause::kOptimizer);
     }
     return;
   }
@@ -428,7 +439,7 @@ void OptimizerStep::cast(OperationList& list, const Group& group) {
   if (shared_) target = {{shards_[group.bucket].parameter}};
   list.add("cast." + group.name,
            kernel(KernelKind::kCastParameters, group.elements,
-                  shape_.masters ? DataType::kFp32 : shape_.storage, shape_.storage),
+                  shape_.masters ? DataType::kFp32 : shape_.storage, group.type),
            group.masters, std::move(target), Cause::kOptimizer);
 }
 

@@ -18,8 +18,8 @@ class OptimizerStep {
  public:
   // `chunks`: for each virtual stage of the rank, its tensors in firing order. `tied`: the word
   // table where two stages hold it; its gradient counts in the norm only where `owns_tied`. `norm`:
-  // the squared norm of the whole gradient. `loss`: the sum of the losses on the last stage, else -1.
-  // `units`: where the parameters are sharded, else null; it outlives the step.
+  // the squared norm of the whole gradient. `loss`: the sum of the losses on the last stage, else
+  // -1. `units`: where the parameters are sharded, else null; it outlives the step.
   OptimizerStep(ProgramBuilder& builder, int rank,
                 const std::vector<std::vector<FiredTensor>>& chunks, ParameterId tied,
                 bool owns_tied, int norm, int loss, ShardedUnits* units = nullptr);
@@ -57,6 +57,7 @@ class OptimizerStep {
     std::vector<Tensor> tensors;
     std::size_t bucket = 0;  // where shared out
     std::int64_t elements = 0;
+    DataType type = DataType::kBf16;  // of the parameters
     std::vector<BufferRef> masters;
     int first_moment = -1, second_moment = -1;
   };
@@ -68,6 +69,7 @@ class OptimizerStep {
 
   void make_buckets(int rank, const std::vector<std::vector<FiredTensor>>& chunks);
   void make_groups(int rank);
+  void make_whole_group(int rank, DataType type, const char* suffix);
   void make_state(Group& group, int row_group);
   bool gathers_first() const;
   bool keeps_master() const;

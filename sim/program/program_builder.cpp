@@ -104,7 +104,6 @@ ParameterId ProgramBuilder::parameter(BufferFamily family, const std::vector<Par
     family.columns = dimension == 1 ? part.columns / ranks : part.columns;
   }
   family.category = BufferCategory::kParameter;
-  family.type = shape_.storage;
 
   BufferFamily gradient = family;
   gradient.name += "_gradient";
@@ -125,9 +124,11 @@ ParameterId ProgramBuilder::parameter(BufferFamily family, const std::vector<Par
 }
 
 ParameterId ProgramBuilder::matrix(const std::string& name, const std::vector<PartShape>& parts,
-                                   int dimension, bool per_layer, bool accumulates) {
+                                   int dimension, bool per_layer, bool accumulates,
+                                   std::optional<DataType> type) {
   BufferFamily family;
   family.name = name;
+  family.type = type.value_or(shape_.storage);
   family.per_layer = per_layer;
   family.initial = InitialValue::kNormal;
   family.initial_scale = kInitialDeviation;
@@ -146,6 +147,7 @@ ParameterId ProgramBuilder::vector(const std::string& name, const std::vector<Pa
                                    InitialValue initial) {
   BufferFamily family;
   family.name = name;
+  family.type = shape_.storage;
   family.per_layer = per_layer;
   family.initial = initial;
   return parameter(std::move(family), parts, sharded ? 0 : -1, partial);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,9 @@ class ProgramBuilder {
   const Parameter& parameter(ParameterId id) const {
     return parameters_[static_cast<std::size_t>(id)];
   }
+  DataType parameter_type(ParameterId id) const {
+    return program_.buffers[static_cast<std::size_t>(parameter(id).family)].type;
+  }
   bool per_layer(int family) const {
     return program_.buffers[static_cast<std::size_t>(family)].per_layer;
   }
@@ -90,13 +94,13 @@ class ProgramBuilder {
 
   // A weight matrix of `parts`, which share their columns; sharded along `dimension` (0 rows, 1
   // columns, -1 replicated) over tp. With `accumulates` a micro-batch's gradient is added by what
-  // computes it.
+  // computes it. Stored in `type`, as all parameters where that is not given.
   struct PartShape {
     std::string name;
     std::int64_t rows = 0, columns = 0;  // global
   };
   ParameterId matrix(const std::string& name, const std::vector<PartShape>& parts, int dimension,
-                     bool per_layer, bool accumulates);
+                     bool per_layer, bool accumulates, std::optional<DataType> type = {});
   // A vector (bias, norm): one column. `partial` as in Parameter.
   ParameterId vector(const std::string& name, const std::vector<PartShape>& parts, bool sharded,
                      bool per_layer, bool partial, InitialValue initial);

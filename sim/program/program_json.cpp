@@ -223,6 +223,10 @@ class Writer {
     unless("bias", kernel.bias, false);
     unless("scale", kernel.scale, 1.0);
     unless("head_dim", kernel.head_dim, std::int64_t{0});
+    if (kernel.scaling != Scaling::kNone) json_.field("scaling", headway::name(kernel.scaling));
+    unless("block_rows", kernel.block_rows, std::int64_t{0});
+    unless("block_columns", kernel.block_columns, std::int64_t{0});
+    unless("transposed", kernel.transposed, false);
     json_.end_object();
   }
   void shape(const Collective& collective) {
@@ -591,9 +595,8 @@ class Reader {
     read("attention", [&](ObjectReader& object) { return attention(object); });
     read("kernel", [&](ObjectReader& object) { return kernel(object); });
     read("collective", [&](ObjectReader& object) { return collective(object); });
-    read("host", [&](ObjectReader& object) {
-      return HostWork{choice(object, "kind", HostKind::kAwait)};
-    });
+    read("host",
+         [&](ObjectReader& object) { return HostWork{choice(object, "kind", HostKind::kAwait)}; });
     if (found != 1) {
       item.problem("",
                    "an operation has one of \"gemm\", \"attention\", \"kernel\", \"collective\" "
@@ -642,6 +645,10 @@ class Reader {
     kernel.bias = object.boolean("bias").value_or(false);
     kernel.scale = object.number("scale").value_or(1.0);
     kernel.head_dim = object.integer("head_dim", kCount).value_or(0);
+    kernel.scaling = choice<Scaling>(object, "scaling", Scaling::kBlock, Scaling::kNone);
+    kernel.block_rows = object.integer("block_rows", kCount).value_or(0);
+    kernel.block_columns = object.integer("block_columns", kCount).value_or(0);
+    kernel.transposed = object.boolean("transposed").value_or(false);
     return kernel;
   }
   Collective collective(ObjectReader& object) {

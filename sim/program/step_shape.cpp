@@ -39,6 +39,8 @@ StepShape::StepShape(const Job& job) {
   masters = narrow && job.software.master_parameters;
   moment = narrow && !masters ? storage : statistics;
   logits_are_narrow = narrow;
+  quantisation = headway::quantisation(job.precision);
+  weight = masters && plan.weights_in_8_bits ? DataType::kFp8 : storage;
 
   sharded_parameters = dp > 1 && (plan.dp_kind == DataParallelKind::kZero3 ||
                                   plan.dp_kind == DataParallelKind::kFsdp);

@@ -32,12 +32,16 @@ struct StepShape {
 
   DataType storage = DataType::kBf16;       // parameters and activations
   DataType compute = DataType::kBf16;       // inputs of the layers' GEMMs
+  DataType weight = DataType::kBf16;        // the layers' matrices: as stored, or 8 bits
   DataType head_compute = DataType::kBf16;  // of the head: fp8 recipes leave it in 16 bits
   DataType statistics = DataType::kFp32;    // norms, softmax, loss
   DataType gradient = DataType::kFp32;      // main gradients
   DataType moment = DataType::kFp32;        // of the optimizer
   bool masters = true;                      // fp32 copies of the parameters
   bool logits_are_narrow = true;            // 16-bit: the loss works on an fp32 copy
+
+  // How the layers' operands become 8 or 4 bits; null: they do not.
+  const Quantisation* quantisation = nullptr;
 
   // Parameters live in shares over the data-parallel ranks, and whole only while they are used.
   bool sharded_parameters = false;

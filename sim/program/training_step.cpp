@@ -182,15 +182,19 @@ class TrainingStep {
         first.template_index, waits_for_messages() ? messages_.joins() : none, awaits);
   }
 
-  std::vector<Step> forward_steps(const Stage& stage, const std::vector<PortRef>& gathered) {
+  // With `converts` the layers' weights become what the step's products read.
+  std::vector<Step> forward_steps(const Stage& stage, const std::vector<PortRef>& gathered,
+                                  bool converts = false) {
     std::vector<Step> steps = {{begin(stage), stage.first_layer}};
     const MessageKind kind = MessageKind::kReceiveForward;
     if (receives(stage, kind) && messages_.assemble(kind) >= 0) {
       steps.push_back({messages_.assemble(kind), boundary(stage, kind)});
     }
     if (stage.first) steps.push_back({embedding_.forward(), 0});
-    for (int l = stage.first_layer; l < stage.end_layer; ++l)
+    for (int l = stage.first_layer; l < stage.end_layer; ++l) {
+      if (converts) steps.push_back({layer_.quantise_weights(), l});
       steps.push_back({layer_.forward(), l});
+    }
     if (stage.last) steps.push_back({head_.forward(), stage.end_layer});
     enter(steps, stage, kind, gathered);
     return steps;
@@ -359,6 +363,11 @@ class TrainingStep {
     const bool second_copy = schedule_.copies > 1 && rank >= shape_.pp / 2;
     if (second_copy) optimizer.leave_norm_to_the_other_copy();
     make_persistent(kind, tensors, optimizer);
+    for (const Chunk& chunk : chunks) {
+      for (const BufferRef& kept : of_layers(*chunk.stage, layer_.kept())) {
+        kind.persistent.push_back(kept);
+      }
+    }
 
     std::vector<StagePasses> passes(stages_.size());
     for (std::size_t c = 0; c < chunks.size(); ++c) {
@@ -369,8 +378,52 @@ class TrainingStep {
     issue(kind, "gather_parameters", optimizer.gather_first());
     issue_actions(kind, rank, chunks, passes);
     if (schedule_.copies > 1) issue(kind, "sum_copies", sum_copies(rank, chunks));
+    issue(kind, "roll_amaxes", roll_amaxes(rank, chunks));
     issue_update(kind, chunks, optimizer);
     builder_.program().kinds.push_back(std::move(kind));
+  }
+
+  // The families' buffers of the stage's layers.
+  static std::vector<BufferRef> of_layers(const Stage& stage, const std::vector<int>& families) {
+    std::vector<BufferRef> buffers;
+    for (int l = stage.first_layer; l < stage.end_layer; ++l) {
+      for (const int family : families) buffers.push_back({family, l});
+    }
+    return buffers;
+  }
+
+  // Delayed scaling: the largest magnitudes that any rank with the same layers has seen in this
+  // step are those that the next one scales by.
+  int roll_amaxes(int rank, const std::vector<Chunk>& chunks) {
+    std::vector<BufferRef> histories;
+    for (const Chunk& chunk : chunks) {
+      const std::vector<BufferRef> own = of_layers(*chunk.stage, layer_.histories());
+      histories.insert(histories.end(), own.begin(), own.end());
+    }
+    if (histories.empty()) return -1;
+    std::sort(histories.begin(), histories.end(), [](const BufferRef& a, const BufferRef& b) {
+      return std::pair(a.layer, a.family) < std::pair(b.layer, b.family);
+    });
+    const std::int64_t elements = 2 * static_cast<std::int64_t>(histories.size());
+    OperationList list("step.roll_amaxes.rank" + std::to_string(rank));
+    const auto reduce = [&](const char* name, int group) {
+      if (group < 0) return;
+      Collective collective;
+      collective.reduce = ReduceOperator::kMaximum;
+      collective.elements = elements;
+      collective.type = DataType::kFp32;
+      list.add(name, collective, histories, histories, Cause::kOptimizer);
+      list.last().group = group;
+    };
+    reduce("amaxes.all_reduce", builder_.group({"tp", "dp"}));
+    if (schedule_.copies > 1) reduce("amaxes.all_reduce_copies", copies_group(rank));
+    Kernel roll;
+    roll.kind = KernelKind::kRollAmax;
+    roll.rows = elements;
+    roll.columns = 1;
+    roll.type = roll.output = DataType::kFp32;
+    list.add("amaxes.roll", roll, histories, histories, Cause::kOptimizer);
+    return builder_.add_template(list);
   }
 
   LastActions last_actions(const Stage& stage) const {
@@ -413,11 +466,16 @@ class TrainingStep {
   // Two copies of the model (DualPipe): rank r holds the stages that rank p - 1 - r holds of the
   // other, so the two sum their gradients, and their losses, before anything else is done with
   // them.
-  int sum_copies(int rank, const std::vector<Chunk>& chunks) {
+  int copies_group(int rank) {
     const int other = shape_.pp - 1 - rank;
     const int nearer = std::min(rank, other), farther = std::max(rank, other);
-    const int group = builder_.add_group(
+    return builder_.add_group(
         GroupFamily{"copies" + std::to_string(nearer), {"pp"}, {nearer, farther}});
+  }
+
+  int sum_copies(int rank, const std::vector<Chunk>& chunks) {
+    const int other = shape_.pp - 1 - rank;
+    const int group = copies_group(rank);
     std::vector<Tensor> tensors;
     for (const Chunk& chunk : chunks) {
       for (const FiredTensor& fired : chunk.tensors) tensors.push_back(fired.tensor);
@@ -510,6 +568,7 @@ class TrainingStep {
     const Stage& stage = *chunk.stage;
     const std::string name = std::to_string(stage.index);
     std::vector<Step> forward = forward_steps(stage, {});
+    const bool converts = layer_.quantise_weights() >= 0;
     if (units_ && shape_.fresh_gradients) {
       forward = units_->gathering(forward, ShardedUnits::Phase::kForward);
     }
@@ -517,9 +576,9 @@ class TrainingStep {
     if (units_ && !shape_.fresh_gradients) {
       forward = units_->gathering(forward, ShardedUnits::Phase::kStep);
       passes.first_forward = add_pass(kind, name + "F_first", stage.index, std::move(forward));
-    } else if (!gathered.empty()) {
+    } else if (!gathered.empty() || converts) {
       passes.first_forward =
-          add_pass(kind, name + "F_first", stage.index, forward_steps(stage, gathered));
+          add_pass(kind, name + "F_first", stage.index, forward_steps(stage, gathered, converts));
     }
     if (shape_.fresh_gradients) return make_reducing_passes(kind, chunk, number, optimizer, passes);
     const bool reduces = chunk.early && !optimizer.buckets_of(number).empty();
@@ -694,6 +753,7 @@ Job reference_job(const Job& job) {
   plan.micro_batch = job.plan.micro_batch;
   plan.micro_batches = job.global_batch / job.plan.micro_batch;
   plan.gradient_type = job.plan.gradient_type;
+  plan.weights_in_8_bits = job.plan.weights_in_8_bits;
   plan.optimizer = job.plan.optimizer;
   // A multiple that pads to what the split table was padded to.
   reference.software.vocabulary_multiple = padded;

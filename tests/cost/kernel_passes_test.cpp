@@ -67,6 +67,23 @@ TEST(KernelPasses, OfStatisticsPerRowForgetTheColumns) {
   EXPECT_EQ(bytes_moved(kernel).count, 2048 * 12);
 }
 
+TEST(KernelPasses, OfQuantisingReadTwoBytesAndWriteOneForEachCopy) {
+  Kernel kernel;
+  kernel.kind = KernelKind::kQuantise;
+  kernel.rows = 128;
+  kernel.columns = 64;
+  kernel.output = DataType::kFp8;
+  EXPECT_EQ(bytes_moved(kernel).count, 128 * 64 * 3);
+  kernel.transposed = true;
+  EXPECT_EQ(bytes_moved(kernel).count, 128 * 64 * 4);
+  kernel.kind = KernelKind::kAmax;
+  EXPECT_EQ(bytes_moved(kernel).count, 128 * 64 * 2);
+  // Masters to 8 bits: their largest first, then again to convert them.
+  kernel.kind = KernelKind::kCastParameters;
+  kernel.type = DataType::kFp32;
+  EXPECT_EQ(bytes_moved(kernel).count, 128 * 64 * (4 + 4 + 1));
+}
+
 TEST(KernelPasses, OfEveryKindAreSomethingAndGrowWithTheRows) {
   for (int i = 0; i <= static_cast<int>(KernelKind::kCastParameters); ++i) {
     for (const bool fused : {true, false}) {

@@ -26,7 +26,7 @@ TEST(DataType, IsFoundByItsName) {
     EXPECT_EQ(data_type_named(name(type)), type);
     names.insert(name(type));
   }
-  EXPECT_EQ(names.size(), 10U);
+  EXPECT_EQ(names.size(), 11U);
   EXPECT_EQ(name(DataType::kBf16), "bf16");
   EXPECT_EQ(name(DataType::kInt64), "int64");
   EXPECT_EQ(data_type_named("bf17"), std::nullopt);
@@ -39,6 +39,25 @@ TEST(Precision, IsFoundByTheNamesOfAJob) {
   EXPECT_EQ(precision_names(), expected);
   for (const std::string& word : expected) EXPECT_EQ(name(*precision_named(word)), word);
   EXPECT_EQ(precision_named("fp8"), std::nullopt);
+}
+
+TEST(Precision, OfFewBitsSaysWhatSharesAScale) {
+  // Transformer Engine, common/recipe/__init__.py: hybrid formats where a tensor has one scale.
+  for (const Precision precision : {Precision::kFp8Delayed, Precision::kFp8Current}) {
+    ASSERT_NE(quantisation(precision), nullptr);
+    EXPECT_EQ(quantisation(precision)->block, 0);
+    EXPECT_EQ(quantisation(precision)->forward, DataType::kFp8);
+    EXPECT_EQ(quantisation(precision)->gradient, DataType::kFp8E5M2);
+  }
+  EXPECT_EQ(quantisation(Precision::kFp8Block)->weight_block, 128);
+  EXPECT_EQ(quantisation(Precision::kMxFp8)->block, 32);
+  EXPECT_EQ(quantisation(Precision::kNvFp4)->block, 16);
+  EXPECT_EQ(quantisation(Precision::kBf16), nullptr);
+  for (const Scaling scaling :
+       {Scaling::kNone, Scaling::kDelayed, Scaling::kCurrent, Scaling::kBlock}) {
+    EXPECT_EQ(scaling_named(name(scaling)), scaling);
+  }
+  EXPECT_EQ(scaling_named("late"), std::nullopt);
 }
 
 TEST(Precision, KeepsSixteenBitsInMemoryWhereItComputesInLess) {

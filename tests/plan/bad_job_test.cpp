@@ -337,5 +337,31 @@ TEST(BadJob, SurvivesTruncatedFiles) {
   }
 }
 
+TEST(BadJob, OfEightBitsSaysWhatTheyNeed) {
+  expect_faults({
+      {R"("precision": "bf16")",
+       R"("precision": "fp8-delayed")",
+       {"job.json: /precision: fp8-delayed needs a GPU of compute capability 8.9 or more; "
+        "a100-sxm-80gb has 8.0"}},
+      {R"("tp": 8)",
+       R"("param_gather_dtype": "fp8", "dp_kind": "distributed_optimizer", "tp": 8)",
+       {"job.json: /plan/param_gather_dtype: fp8 parameters need a precision of 8 bits; it is "
+        "bf16"}},
+  });
+  const auto on_h100 = [](const char* precision, const char* length) {
+    std::string text = replaced(kGpt3Job, R"("dgx-a100", "nodes": 128, "profile": "a100-sxm-80gb")",
+                                R"("dgx-h100", "nodes": 128)");
+    text = replaced(text, R"("bf16")", precision);
+    return read_text(replaced(text, "2048", length)).lines;
+  };
+  EXPECT_THAT(on_h100(R"("fp8-block")", "2048"), ElementsAre());
+  EXPECT_THAT(on_h100(R"("fp8-block")", "1536"),
+              ElementsAre("job.json: /precision: fp8-block needs multiples of 128; a rank has 192 "
+                          "tokens of a micro-batch"));
+  EXPECT_THAT(on_h100(R"("mxfp8")", "2048"),
+              ElementsAre("job.json: /precision: mxfp8 needs a GPU of compute capability 10.0 or "
+                          "more; h100-sxm has 9.0"));
+}
+
 }  // namespace
 }  // namespace headway

@@ -36,7 +36,7 @@ TEST(NotYetBuilt, NamesTheRuleOfEachKey) {
            {"plan.dp_kind", "hsdp", "hsdp"},
            {"plan.dp_kind", "zero++", "zero++"},
            {"plan.dp_kind", "horovod", "horovod"},
-           {"plan.param_gather_dtype", "fp8", "fp8 parameter gather"},
+           {"plan.param_gather_dtype", "fp4", "fp4 parameter gather"},
            {"plan.optimizer", "muon", "muon"},
            {"plan.offload", R"(["optimizer", "activations"])", "offload of optimizer, activations"},
            {"plan.recompute_modules", R"(["mlp"])", "recompute_modules"},
@@ -47,7 +47,6 @@ TEST(NotYetBuilt, NamesTheRuleOfEachKey) {
            {"plan.micro_batch", R"({"min": 1, "max": 4})",
             "plan search (plan.micro_batch is left open)"},
            {"plan.recompute", "auto", "plan search (plan.recompute is left open)"},
-           {"precision", "fp8-delayed", "fp8-delayed"},
            {"precision", "nvfp4", "nvfp4"},
            {"software.compile", "true", "compiled models (torch.compile)"},
        }) {
@@ -119,8 +118,7 @@ TEST(PublishedJobs, AreReadOrNameTheirRules) {
            {"dgxc-405b.json", {"context parallelism (cp 2)", "tp_overlap ring"}},
            {"bridge-moe.json",
             {"CUDA graphs over a part of the model", "mixture of experts", "latent attention",
-             "multi-token prediction", "mxfp8", "fp8 parameter gather", "recompute_modules",
-             "expert parallelism (ep 32)"}},
+             "multi-token prediction", "recompute_modules", "expert parallelism (ep 32)"}},
        }) {
     Problems problems;
     const JobReading reading =

@@ -56,7 +56,7 @@ BucketShard make_shard(ProgramBuilder& builder, const Bucket& bucket) {
                    shape.gradient, shard.elements, gradients_of(builder, bucket.tensors));
   shard.parameter =
       shard_buffer(builder, "parameter_shard." + bucket.name, BufferCategory::kCommunication,
-                   shape.storage, shard.elements, parameters_of(builder, bucket.tensors));
+                   bucket.type, shard.elements, parameters_of(builder, bucket.tensors));
   return shard;
 }
 
@@ -69,8 +69,8 @@ int reduce(ProgramBuilder& builder, OperationList& list, const Bucket& bucket,
 
 int gather(ProgramBuilder& builder, OperationList& list, const Bucket& bucket,
            const BucketShard& shard) {
-  return add(builder, list, "gather." + bucket.name, CollectiveKind::kAllGather,
-             builder.shape().storage, shard.elements * builder.shape().dp, {{shard.parameter}},
+  return add(builder, list, "gather." + bucket.name, CollectiveKind::kAllGather, bucket.type,
+             shard.elements * builder.shape().dp, {{shard.parameter}},
              parameters_of(builder, bucket.tensors));
 }
 

@@ -78,9 +78,11 @@ int ShardedUnits::find_or_make_form(const std::string& name, const Bucket& bucke
   fresh.sharded = bucket.sharded;
   fresh.partial = bucket.partial;
   fresh.tied = bucket.tied;
+  fresh.type = bucket.type;
   const auto same = [&](const Form& other) {
-    return std::tie(other.per_layer, other.tensors, other.sharded, other.partial, other.tied) ==
-           std::tie(fresh.per_layer, fresh.tensors, fresh.sharded, fresh.partial, fresh.tied);
+    return std::tie(other.per_layer, other.tensors, other.sharded, other.partial, other.tied,
+                    other.type) == std::tie(fresh.per_layer, fresh.tensors, fresh.sharded,
+                                            fresh.partial, fresh.tied, fresh.type);
   };
   const auto found = std::find_if(forms_.begin(), forms_.end(), same);
   if (found != forms_.end()) return static_cast<int>(found - forms_.begin());
@@ -88,6 +90,7 @@ int ShardedUnits::find_or_make_form(const std::string& name, const Bucket& bucke
   std::string base = name;
   if (shape_.tp > 1) base += fresh.sharded ? ".split" : fresh.partial ? ".partial" : ".replicated";
   if (fresh.tied) base += ".tied";
+  if (fresh.type != shape_.storage) base += "." + std::string(headway::name(fresh.type));
   const auto alike = std::count_if(forms_.begin(), forms_.end(), [&](const Form& other) {
     return other.name == base || other.name.starts_with(base + "-");
   });
@@ -122,10 +125,9 @@ int ShardedUnits::share(const std::string& name, const Form& form, BufferCategor
 BucketShard ShardedUnits::make_shard(const Form& form) const {
   BucketShard shard = form.shard;
   const bool converted = shape_.masters && builder_.job().plan.dp_kind == DataParallelKind::kFsdp;
-  shard.parameter =
-      share("parameter_shard", form,
-            converted ? BufferCategory::kCommunication : BufferCategory::kParameter, shape_.storage,
-            converted ? InitialValue::kUndefined : InitialValue::kMirror);
+  shard.parameter = share("parameter_shard", form,
+                          converted ? BufferCategory::kCommunication : BufferCategory::kParameter,
+                          form.type, converted ? InitialValue::kUndefined : InitialValue::kMirror);
   shard.parameter_lives = !converted;
   if (shape_.masters) {
     shard.master =
@@ -257,7 +259,7 @@ Step ShardedUnits::gather(const Unit& unit, const PortRef& port, bool joins_comp
       cast.rows = form.shard.elements;
       cast.columns = 1;
       cast.type = DataType::kFp32;
-      cast.output = shape_.storage;
+      cast.output = form.type;
       list.add("cast." + form.name, cast, {{form.shard.master}}, {{form.shard.parameter}},
                Cause::kDataParallel);
       list.last().stream = stream;
@@ -265,7 +267,7 @@ Step ShardedUnits::gather(const Unit& unit, const PortRef& port, bool joins_comp
     Collective collective;
     collective.kind = CollectiveKind::kAllGather;
     collective.elements = form.shard.elements * shape_.dp;
-    collective.type = shape_.storage;
+    collective.type = form.type;
     list.add("gather." + form.name, collective, {{form.shard.parameter}}, refs(form, false),
              Cause::kDataParallel);
     list.last().stream = stream;

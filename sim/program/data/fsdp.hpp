@@ -62,6 +62,7 @@ class ShardedUnits {
     bool per_layer = false;
     std::vector<Tensor> tensors;  // layers relative
     bool sharded = false, partial = false, tied = false;
+    DataType type = DataType::kBf16;  // of the whole parameters
     BucketShard shard;
     int reduced = -1;  // a micro-batch's share before it is added or converted
   };

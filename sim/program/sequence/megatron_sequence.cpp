@@ -16,8 +16,14 @@ Collective of_tokens(const ProgramBuilder& builder, CollectiveKind kind, std::in
 
 int gather(ProgramBuilder& builder, OperationList& list, const std::string& name, BufferRef part,
            BufferRef whole, std::int64_t columns) {
-  const int index = list.add(name, of_tokens(builder, CollectiveKind::kAllGather, columns), {part},
-                             {whole}, Cause::kTensorParallel);
+  return gather(builder, list, name, part, whole, columns, builder.shape().storage);
+}
+
+int gather(ProgramBuilder& builder, OperationList& list, const std::string& name, BufferRef part,
+           BufferRef whole, std::int64_t columns, DataType type) {
+  Collective collective = of_tokens(builder, CollectiveKind::kAllGather, columns);
+  collective.type = type;
+  const int index = list.add(name, collective, {part}, {whole}, Cause::kTensorParallel);
   list.at(index).group = builder.tensor_group();
   return index;
 }

@@ -14,6 +14,8 @@ namespace headway::megatron_sequence {
 // This rank's tokens of a buffer of `columns` -> all of them. Returns the operation's index.
 int gather(ProgramBuilder& builder, OperationList& list, const std::string& name, BufferRef part,
            BufferRef whole, std::int64_t columns);
+int gather(ProgramBuilder& builder, OperationList& list, const std::string& name, BufferRef part,
+           BufferRef whole, std::int64_t columns, DataType type);
 // Partial sums over all tokens -> this rank's tokens of the sum.
 int scatter(ProgramBuilder& builder, OperationList& list, const std::string& name, BufferRef whole,
             BufferRef part, std::int64_t columns);

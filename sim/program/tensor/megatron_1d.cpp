@@ -25,6 +25,39 @@ BufferRef whole_output_gradient(const ProgramBuilder& builder, const RowParallel
                                            : linear.output_gradient;
 }
 
+// What is gathered of a linear layer's input or of its output's gradient.
+using Gathered = QuantisedLinear::Gather;
+
+Gathered gathered_input(const ProgramBuilder& builder, const ColumnParallel& linear) {
+  if (linear.quantised) return linear.quantised->gather_rows();
+  return {{linear.input}, {linear.input_whole}, builder.shape().storage};
+}
+
+// The weight as the forward product reads it, and as the input gradient's does.
+template <typename Linear>
+BufferRef forward_weight(const ProgramBuilder& builder, OperationList& list, const Linear& linear) {
+  return linear.quantised ? linear.quantised->forward_weight(list)
+                          : BufferRef{builder.parameter(linear.weight).family};
+}
+template <typename Linear>
+BufferRef transposed_weight(const ProgramBuilder& builder, OperationList& list,
+                            const Linear& linear) {
+  return linear.quantised ? linear.quantised->backward_weight(list)
+                          : BufferRef{builder.parameter(linear.weight).family};
+}
+
+// Returns the product's index.
+int input_gradient_product(ProgramBuilder& builder, OperationList& list,
+                           const ColumnParallel& linear, int input_gradient) {
+  BufferRef gradient{linear.output_gradient};
+  if (linear.quantised) gradient = linear.quantised->quantise_gradient(list, gradient);
+  const BufferRef weight = transposed_weight(builder, list, linear);
+  return list.add(
+      linear.name + "_dgrad",
+      gemm(builder, GemmRole::kInputGradient, builder.parameter(linear.weight), linear.compute),
+      {gradient, weight}, {{input_gradient}});
+}
+
 }  // namespace
 
 void all_reduce(ProgramBuilder& builder, OperationList& list, const std::string& name,
@@ -74,26 +107,25 @@ int weight_gradient(ProgramBuilder& builder, OperationList& list, const std::str
 }
 
 void forward(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear) {
-  int input = linear.input;
+  BufferRef input{linear.input};
+  if (linear.quantised) input = linear.quantised->quantise_input(list, input);
   if (builder.shape().sequence_parallel) {
-    megatron_sequence::gather(builder, list, linear.name + "_gather", {linear.input},
-                              {linear.input_whole}, width(builder));
-    input = linear.input_whole;
+    const Gathered gathered = gathered_input(builder, linear);
+    megatron_sequence::gather(builder, list, linear.name + "_gather", input, gathered.whole,
+                              width(builder), gathered.type);
+    input = gathered.whole;
   }
-  const Parameter& weight = builder.parameter(linear.weight);
-  list.add(linear.name, gemm(builder, GemmRole::kForward, weight, linear.compute),
-           {{input}, {weight.family}}, {{linear.output}});
+  const BufferRef weight = forward_weight(builder, list, linear);
+  list.add(linear.name,
+           gemm(builder, GemmRole::kForward, builder.parameter(linear.weight), linear.compute),
+           {input, weight}, {{linear.output}});
 }
 
 std::vector<int> backward(ProgramBuilder& builder, OperationList& list,
                           const ColumnParallel& linear) {
   const StepShape& shape = builder.shape();
-  const Parameter& weight = builder.parameter(linear.weight);
-  const Gemm dgrad = gemm(builder, GemmRole::kInputGradient, weight, linear.compute);
   if (!shape.sequence_parallel) {
-    list.add(linear.name + "_dgrad", dgrad, {{linear.output_gradient}, {weight.family}},
-             {{linear.input_gradient}});
-    const int input_gradient = list.size() - 1;
+    const int input_gradient = input_gradient_product(builder, list, linear, linear.input_gradient);
     all_reduce(builder, list, linear.name + "_dgrad_all_reduce", {{linear.input_gradient}},
                shape.tokens * width(builder), shape.storage);
     const int reduced = list.size() - 1;
@@ -103,16 +135,14 @@ std::vector<int> backward(ProgramBuilder& builder, OperationList& list,
       list.at(reduced).stream = builder.stream("tp");
       list.at(reduced).after = {input_gradient};
     }
-    weight_gradient(builder, list, linear.name, linear.weight, linear.compute,
-                    {linear.output_gradient}, {linear.input});
+    backward_weight(builder, list, linear, -1);
     return beside ? std::vector<int>{reduced} : std::vector<int>{};
   }
   // The gather starts when the compute stream has come here, and runs beside the input gradient;
   // the reduce-scatter of that runs beside the weight gradient.
   const int gather = gather_again(builder, list, linear);
   const int input_gradient =
-      list.add(linear.name + "_dgrad", dgrad, {{linear.output_gradient}, {weight.family}},
-               {{linear.input_gradient_whole}});
+      input_gradient_product(builder, list, linear, linear.input_gradient_whole);
   const int scatter = megatron_sequence::scatter(builder, list, linear.name + "_dgrad_scatter",
                                                  {linear.input_gradient_whole},
                                                  {linear.input_gradient}, width(builder));
@@ -124,11 +154,9 @@ std::vector<int> backward(ProgramBuilder& builder, OperationList& list,
 
 void backward_input(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear) {
   const StepShape& shape = builder.shape();
-  const Parameter& weight = builder.parameter(linear.weight);
   const bool whole = shape.sequence_parallel;
   const int computed = whole ? linear.input_gradient_whole : linear.input_gradient;
-  list.add(linear.name + "_dgrad", gemm(builder, GemmRole::kInputGradient, weight, linear.compute),
-           {{linear.output_gradient}, {weight.family}}, {{computed}});
+  input_gradient_product(builder, list, linear, computed);
   if (whole) {
     megatron_sequence::scatter(builder, list, linear.name + "_dgrad_scatter", {computed},
                                {linear.input_gradient}, width(builder));
@@ -141,9 +169,13 @@ void backward_input(ProgramBuilder& builder, OperationList& list, const ColumnPa
 // On a stream of its own, from where the compute stream has come to.
 int gather_again(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear) {
   if (!builder.shape().sequence_parallel) return -1;
+  Gathered gathered = gathered_input(builder, linear);
+  if (linear.quantised && !linear.quantised->one_scale()) {
+    gathered = linear.quantised->gather_columns();
+  }
   const int gather =
-      megatron_sequence::gather(builder, list, linear.name + "_gather_again", {linear.input},
-                                {linear.input_whole}, width(builder));
+      megatron_sequence::gather(builder, list, linear.name + "_gather_again", gathered.part,
+                                gathered.whole, width(builder), gathered.type);
   list.at(gather).stream = builder.stream("tp");
   list.at(gather).joins = {0};
   return gather;
@@ -151,23 +183,34 @@ int gather_again(ProgramBuilder& builder, OperationList& list, const ColumnParal
 
 void backward_weight(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear,
                      int gathered) {
+  BufferRef input{gathered >= 0 ? linear.input_whole : linear.input};
+  BufferRef output_gradient{linear.output_gradient};
+  if (linear.quantised) {
+    if (gathered >= 0 && linear.quantised->one_scale()) {
+      linear.quantised->transpose_whole(list, gathered);
+    }
+    input = linear.quantised->input_by_columns();
+    output_gradient = linear.quantised->gradient_by_columns();
+  }
   const int wgrad = weight_gradient(builder, list, linear.name, linear.weight, linear.compute,
-                                    {linear.output_gradient},
-                                    {gathered >= 0 ? linear.input_whole : linear.input});
+                                    output_gradient, input);
   if (gathered >= 0) list.at(wgrad).after = {gathered};
 }
 
 void forward(ProgramBuilder& builder, OperationList& list, const RowParallel& linear) {
   const StepShape& shape = builder.shape();
-  const Parameter& weight = builder.parameter(linear.weight);
-  const Gemm product = gemm(builder, GemmRole::kForward, weight, linear.compute);
+  BufferRef input{linear.input};
+  if (linear.quantised) input = linear.quantised->quantise_input(list, input);
+  const BufferRef weight = forward_weight(builder, list, linear);
+  const Gemm product =
+      gemm(builder, GemmRole::kForward, builder.parameter(linear.weight), linear.compute);
   if (!shape.sequence_parallel) {
-    list.add(linear.name, product, {{linear.input}, {weight.family}}, {{linear.output}});
+    list.add(linear.name, product, {input, weight}, {{linear.output}});
     all_reduce(builder, list, linear.name + "_all_reduce", {{linear.output}},
                shape.tokens * width(builder), shape.storage);
     return;
   }
-  list.add(linear.name, product, {{linear.input}, {weight.family}}, {{linear.output_whole}});
+  list.add(linear.name, product, {input, weight}, {{linear.output_whole}});
   megatron_sequence::scatter(builder, list, linear.name + "_scatter", {linear.output_whole},
                              {linear.output}, width(builder));
 }
@@ -178,19 +221,37 @@ void backward(ProgramBuilder& builder, OperationList& list, const RowParallel& l
 }
 
 void backward_input(ProgramBuilder& builder, OperationList& list, const RowParallel& linear) {
-  const Parameter& weight = builder.parameter(linear.weight);
+  BufferRef gradient = linear.output_gradient;
+  if (linear.quantised) gradient = linear.quantised->quantise_gradient(list, gradient);
   if (builder.shape().sequence_parallel) {
-    megatron_sequence::gather(builder, list, linear.name + "_gradient_gather",
-                              linear.output_gradient, {linear.output_gradient_whole},
-                              width(builder));
+    Gathered gathered{gradient, {linear.output_gradient_whole}, builder.shape().storage};
+    if (linear.quantised) gathered = linear.quantised->gather_rows();
+    const auto gather = [&](const char* suffix) {
+      megatron_sequence::gather(builder, list, linear.name + suffix, gathered.part, gathered.whole,
+                                width(builder), gathered.type);
+    };
+    gather("_gradient_gather");
+    gradient = gathered.whole;
+    if (linear.quantised && linear.quantised->one_scale()) {
+      linear.quantised->transpose_whole(list);
+    } else if (linear.quantised) {
+      gathered = linear.quantised->gather_columns();
+      gather("_gradient_gather_columns");
+    }
   }
-  list.add(linear.name + "_dgrad", gemm(builder, GemmRole::kInputGradient, weight, linear.compute),
-           {whole_output_gradient(builder, linear), {weight.family}}, {{linear.input_gradient}});
+  const BufferRef weight = transposed_weight(builder, list, linear);
+  list.add(
+      linear.name + "_dgrad",
+      gemm(builder, GemmRole::kInputGradient, builder.parameter(linear.weight), linear.compute),
+      {gradient, weight}, {{linear.input_gradient}});
 }
 
 void backward_weight(ProgramBuilder& builder, OperationList& list, const RowParallel& linear) {
-  weight_gradient(builder, list, linear.name, linear.weight, linear.compute,
-                  whole_output_gradient(builder, linear), {linear.input});
+  const bool quantised = linear.quantised.has_value();
+  weight_gradient(
+      builder, list, linear.name, linear.weight, linear.compute,
+      quantised ? linear.quantised->gradient_by_columns() : whole_output_gradient(builder, linear),
+      quantised ? linear.quantised->input_by_columns() : BufferRef{linear.input});
 }
 
 }  // namespace headway::megatron_1d

@@ -6,10 +6,12 @@
 // beside the input gradient's GEMM (Megatron-LM, tensor_parallel/layers.py).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/program/program_builder.hpp"
+#include "sim/program/quantised_linear.hpp"
 
 namespace headway::megatron_1d {
 
@@ -25,6 +27,7 @@ struct ColumnParallel {
   int output_gradient = -1;
   int input_gradient_whole = -1;  // partial sums over the group
   int input_gradient = -1;
+  std::optional<QuantisedLinear> quantised = {};  // where its products read 8 or 4 bits
 };
 void forward(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear);
 // Returns the operations of other streams that a reader of the input gradient must come after.
@@ -50,6 +53,7 @@ struct RowParallel {
   BufferRef output_gradient;  // likewise
   int output_gradient_whole = -1;
   int input_gradient = -1;
+  std::optional<QuantisedLinear> quantised = {};
 };
 void forward(ProgramBuilder& builder, OperationList& list, const RowParallel& linear);
 void backward(ProgramBuilder& builder, OperationList& list, const RowParallel& linear);

@@ -487,9 +487,6 @@ TEST_F(Operators, WrongOperandsAreRefusedByName) {
       testing::ThrowsMessage<std::invalid_argument>(testing::HasSubstr("5 x 3")));
   EXPECT_THAT([&] { run(gemm(GemmRole::kForward, 3, 5, 4), {&x}, {&y}); },
               testing::ThrowsMessage<std::invalid_argument>(testing::HasSubstr("missing")));
-  const OwnedMatrix narrow(3, 4, DataType::kFp8);
-  EXPECT_THAT([&] { run(kernel(KernelKind::kCopy, 3, 4), {&narrow}, {&x}); },
-              testing::ThrowsMessage<std::invalid_argument>(testing::HasSubstr("fp8")));
 }
 
 TEST(Rounding, IsToTheNearestEvenValueOfTheType) {

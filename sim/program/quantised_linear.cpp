@@ -1,0 +1,247 @@
+#include "sim/program/quantised_linear.hpp"
+
+#include <utility>
+
+#include "sim/program/tensor/megatron_1d.hpp"
+
+namespace headway {
+
+QuantisedLinear::QuantisedLinear(ProgramBuilder& builder, std::string name, ParameterId weight,
+                                 Shared shared)
+    : builder_(&builder),
+      scales_(*builder.shape().quantisation),
+      name_(std::move(name)),
+      weight_id_(weight),
+      shared_(shared),
+      for_each_use_(builder.shape().sharded_parameters),
+      weight_is_parameter_(builder.shape().weight != builder.shape().storage) {
+  make_input();
+  make_gradient();
+  make_weight();
+}
+
+bool QuantisedLinear::shares(Shared side) const {
+  return builder_->shape().sequence_parallel && shared_ == side;
+}
+
+QuantisedLinear::Tensor QuantisedLinear::tensor(const char* what, DataType type, std::int64_t rows,
+                                                std::int64_t columns, std::int64_t block_rows) {
+  Tensor result;
+  result.name = name_ + "." + what;
+  result.type = type;
+  result.rows = rows;
+  result.columns = columns;
+  result.block_rows = one_scale() ? 0 : block_rows;
+  result.block_columns = scales_.block;
+  if (scales_.scaling == Scaling::kDelayed) {
+    result.history = layer_buffer(result.name + "_amax_history", DataType::kFp32, 2, 1);
+    builder_->program().buffers[static_cast<std::size_t>(result.history)].initial =
+        InitialValue::kZero;
+  } else if (scales_.scaling == Scaling::kCurrent) {
+    result.amax = copy(result.name + "_amax", DataType::kFp32, 1, 1, Copies::kScratch,
+                       BufferCategory::kCommunication);
+  }
+  return result;
+}
+
+int QuantisedLinear::copy(const std::string& name, DataType type, std::int64_t rows,
+                          std::int64_t columns, Copies copies, BufferCategory category) const {
+  return builder_->activation(name, type, rows, columns, copies, ProgramBuilder::Split::kNone,
+                              category);
+}
+
+int QuantisedLinear::layer_buffer(const std::string& name, DataType type, std::int64_t rows,
+                                  std::int64_t columns) const {
+  BufferFamily family;
+  family.name = name;
+  family.category = BufferCategory::kParameter;
+  family.type = type;
+  family.rows = rows;
+  family.columns = columns;
+  family.per_layer = true;
+  return builder_->buffer(std::move(family));
+}
+
+// Kept for the backward pass: the copy by columns, or, where it is gathered again and transposed
+// then, this rank's tokens by rows.
+void QuantisedLinear::make_input() {
+  const StepShape& shape = builder_->shape();
+  const bool shared = shares(Shared::kInput);
+  const std::int64_t depth = builder_->parameter(weight_id_).columns;
+  input_ = tensor("input", scales_.forward, shared ? shape.local_tokens : shape.tokens, depth, 1);
+  input_.reduced = shared;
+  const Copies saved = Copies::kPerLayerAndMicroBatch;
+  const bool transposed_later = shared && one_scale();
+  input_.by_rows = copy(input_.name + "_by_rows", input_.type, input_.rows, depth,
+                        transposed_later ? saved : Copies::kScratch);
+  if (!transposed_later) {
+    input_.by_columns = copy(input_.name + "_by_columns", input_.type, input_.rows, depth, saved);
+  }
+  if (!shared) return;
+  whole_rows_ = copy(input_.name + "_whole_by_rows", input_.type, shape.tokens, depth,
+                     Copies::kScratch, BufferCategory::kCommunication);
+  whole_columns_ = copy(input_.name + "_whole_by_columns", input_.type, shape.tokens, depth,
+                        Copies::kScratch, BufferCategory::kCommunication);
+}
+
+void QuantisedLinear::make_gradient() {
+  const StepShape& shape = builder_->shape();
+  const bool shared = shares(Shared::kGradient);
+  const std::int64_t depth = builder_->parameter(weight_id_).rows;
+  gradient_ =
+      tensor("gradient", scales_.gradient, shared ? shape.local_tokens : shape.tokens, depth, 1);
+  gradient_.reduced = shared;
+  // What a weight gradient that comes later is made from.
+  const Copies kept = shape.splits_backward ? Copies::kPerLayerAndMicroBatch : Copies::kScratch;
+  gradient_.by_rows =
+      copy(gradient_.name + "_by_rows", gradient_.type, gradient_.rows, depth, Copies::kScratch);
+  if (!shared || !one_scale()) {
+    gradient_.by_columns = copy(gradient_.name + "_by_columns", gradient_.type, gradient_.rows,
+                                depth, shared ? Copies::kScratch : kept);
+  }
+  if (!shared) return;
+  whole_rows_ = copy(gradient_.name + "_whole_by_rows", gradient_.type, shape.tokens, depth,
+                     Copies::kScratch, BufferCategory::kCommunication);
+  whole_columns_ = copy(gradient_.name + "_whole_by_columns", gradient_.type, shape.tokens, depth,
+                        kept, BufferCategory::kCommunication);
+}
+
+void QuantisedLinear::make_weight() {
+  const Parameter& weight = builder_->parameter(weight_id_);
+  weight_ = tensor("weight", scales_.forward, weight.rows, weight.columns, scales_.weight_block);
+  const auto make = [&](const char* how) {
+    const std::string name = weight_.name + how;
+    return for_each_use_ ? copy(name, weight_.type, weight_.rows, weight_.columns, Copies::kScratch)
+                         : layer_buffer(name, weight_.type, weight_.rows, weight_.columns);
+  };
+  weight_.by_rows = weight_is_parameter_ ? weight.family : make("_by_rows");
+  if (weight_is_parameter_) weight_.history = weight_.amax = -1;  // the optimizer's business
+  weight_.by_columns = make("_by_columns");
+}
+
+void QuantisedLinear::quantise(OperationList& list, const Tensor& tensor, BufferRef source,
+                               Which which) const {
+  Kernel kernel;
+  kernel.rows = tensor.rows;
+  kernel.columns = tensor.columns;
+  kernel.type = builder_->shape().storage;
+  std::vector<BufferRef> reads = {source};
+  if (tensor.amax >= 0) {
+    kernel.kind = KernelKind::kAmax;
+    kernel.output = DataType::kFp32;
+    list.add(tensor.name + "_amax", kernel, {source}, {{tensor.amax}});
+    if (tensor.reduced) {
+      megatron_1d::all_reduce(*builder_, list, tensor.name + "_amax_all_reduce", {{tensor.amax}}, 1,
+                              DataType::kFp32, ReduceOperator::kMaximum);
+    }
+    reads.push_back({tensor.amax});
+  }
+  kernel.kind = KernelKind::kQuantise;
+  kernel.output = tensor.type;
+  kernel.scaling = scales_.scaling;
+  kernel.block_rows = tensor.block_rows;
+  kernel.block_columns = tensor.block_columns;
+  std::vector<BufferRef> writes;
+  if (which != Which::kColumns) writes.push_back({tensor.by_rows});
+  if (which != Which::kRows) writes.push_back({tensor.by_columns});
+  kernel.transposed = writes.size() == 2;
+  if (which == Which::kColumns) std::swap(kernel.block_rows, kernel.block_columns);
+  if (tensor.history >= 0) {
+    reads.push_back({tensor.history});
+    writes.push_back({tensor.history});
+  }
+  list.add(tensor.name + (which == Which::kColumns ? "_quantise_by_columns" : "_quantise"), kernel,
+           std::move(reads), std::move(writes));
+}
+
+BufferRef QuantisedLinear::quantise_input(OperationList& list, BufferRef input) const {
+  quantise(list, input_, input, input_.by_columns >= 0 ? Which::kBoth : Which::kRows);
+  return {input_.by_rows};
+}
+
+BufferRef QuantisedLinear::quantise_gradient(OperationList& list, BufferRef output_gradient) const {
+  quantise(list, gradient_, output_gradient,
+           gradient_.by_columns >= 0 ? Which::kBoth : Which::kRows);
+  return {gradient_.by_rows};
+}
+
+QuantisedLinear::Gather QuantisedLinear::gather_rows() const {
+  const Tensor& tensor = shared_ == Shared::kInput ? input_ : gradient_;
+  return {{tensor.by_rows}, {whole_rows_}, tensor.type};
+}
+
+QuantisedLinear::Gather QuantisedLinear::gather_columns() const {
+  const Tensor& tensor = shared_ == Shared::kInput ? input_ : gradient_;
+  return {{tensor.by_columns}, {whole_columns_}, tensor.type};
+}
+
+void QuantisedLinear::transpose_whole(OperationList& list, int after) const {
+  const Tensor& tensor = shared_ == Shared::kInput ? input_ : gradient_;
+  Kernel kernel;
+  kernel.kind = KernelKind::kTranspose;
+  kernel.rows = builder_->shape().tokens;
+  kernel.columns = tensor.columns;
+  kernel.type = kernel.output = tensor.type;
+  list.add(tensor.name + "_transpose", kernel, {{whole_rows_}}, {{whole_columns_}});
+  if (after >= 0) list.last().after = {after};
+}
+
+BufferRef QuantisedLinear::input_by_columns() const {
+  return {shares(Shared::kInput) ? whole_columns_ : input_.by_columns};
+}
+
+BufferRef QuantisedLinear::gradient_by_columns() const {
+  return {shares(Shared::kGradient) ? whole_columns_ : gradient_.by_columns};
+}
+
+BufferRef QuantisedLinear::forward_weight(OperationList& list) const {
+  if (for_each_use_ && !weight_is_parameter_) {
+    quantise(list, weight_, {builder_->parameter(weight_id_).family}, Which::kRows);
+  }
+  return {weight_.by_rows};
+}
+
+BufferRef QuantisedLinear::backward_weight(OperationList& list) const {
+  if (for_each_use_ && weight_is_parameter_) {
+    transpose_parameter(list);
+  } else if (for_each_use_) {
+    quantise(list, weight_, {builder_->parameter(weight_id_).family}, Which::kColumns);
+  }
+  return {weight_.by_columns};
+}
+
+void QuantisedLinear::quantise_weight(OperationList& list) const {
+  if (for_each_use_) return;
+  if (weight_is_parameter_) {
+    transpose_parameter(list);
+  } else {
+    quantise(list, weight_, {builder_->parameter(weight_id_).family}, Which::kBoth);
+  }
+}
+
+void QuantisedLinear::transpose_parameter(OperationList& list) const {
+  Kernel kernel;
+  kernel.kind = KernelKind::kTranspose;
+  kernel.rows = weight_.rows;
+  kernel.columns = weight_.columns;
+  kernel.type = kernel.output = weight_.type;
+  list.add(weight_.name + "_transpose", kernel, {{weight_.by_rows}}, {{weight_.by_columns}});
+}
+
+std::vector<int> QuantisedLinear::kept() const {
+  std::vector<int> families = histories();
+  if (for_each_use_) return families;
+  if (!weight_is_parameter_) families.push_back(weight_.by_rows);
+  families.push_back(weight_.by_columns);
+  return families;
+}
+
+std::vector<int> QuantisedLinear::histories() const {
+  std::vector<int> families;
+  for (const Tensor* tensor : {&input_, &weight_, &gradient_}) {
+    if (tensor->history >= 0) families.push_back(tensor->history);
+  }
+  return families;
+}
+
+}  // namespace headway
