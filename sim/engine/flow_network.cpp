@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "sim/core/error.hpp"
 
@@ -73,6 +74,11 @@ FlowNetwork::FlowNetwork(const TaskGraph& graph) : graph_(graph) {
   places_.resize(at(places));
 }
 
+// What a flow puts on a link at its rate limit.
+Work FlowNetwork::demand(const Flow& flow, const LinkLoad& load) {
+  return static_cast<Work>(flow.limit) * flow.weight * load.load;
+}
+
 std::span<const LinkLoad> FlowNetwork::loads(int activity) const {
   const Activity& of = graph_.activities[at(activity)];
   return std::span(graph_.loads).subspan(at(of.first_load), at(of.load_count));
@@ -89,6 +95,7 @@ void FlowNetwork::add(int activity) {
     LinkState& link = links_[at(own[i].link)];
     places_[at(flow.first_place) + i] = static_cast<int>(link.flows.size());
     link.flows.push_back({activity, static_cast<int>(i)});
+    link.demand += demand(flow, own[i]);
     touched_links_.push_back(own[i].link);
   }
   added_.push_back(activity);
@@ -98,11 +105,12 @@ void FlowNetwork::remove(int activity) {
   Flow& flow = flows_[at(activity)];
   assert(flow.present);
   flow.present = false;
-  removed_level_ = std::min(removed_level_, flow.level);
   const auto own = loads(activity);
   for (std::size_t i = 0; i < own.size(); ++i) {
     LinkState& link = links_[at(own[i].link)];
     const int place = places_[at(flow.first_place) + i];
+    if (link.may_bind) removed_level_ = std::min(removed_level_, flow.level);
+    link.demand -= demand(flow, own[i]);
     const OnLink moved = link.flows.back();
     link.flows[at(place)] = moved;
     link.flows.pop_back();
@@ -139,7 +147,8 @@ std::int64_t FlowNetwork::restart_level() const {
     if (!flows_[at(activity)].present) continue;
     level = std::min(level, flows_[at(activity)].limit);
     for (const LinkLoad& load : loads(activity)) {
-      level = std::min(level, water_level(links_[at(load.link)]));
+      const LinkState& link = links_[at(load.link)];
+      if (link.may_bind) level = std::min(level, water_level(link));
     }
   }
   return level;
@@ -159,7 +168,9 @@ void FlowNetwork::reach(std::int64_t level) {
     if (flows_[at(activity)].mark == mark_) return;
     flows_[at(activity)].mark = mark_;
     reached_flows_.push_back(activity);
-    for (const LinkLoad& load : loads(activity)) reach_link(load.link);
+    for (const LinkLoad& load : loads(activity)) {
+      if (links_[at(load.link)].may_bind) reach_link(load.link);
+    }
   };
   for (const int link : touched_links_) reach_link(link);
   for (const int activity : added_) {
@@ -241,9 +252,49 @@ void FlowNetwork::fill() {
   }
 }
 
+bool FlowNetwork::is_free(int activity) const {
+  const auto own = loads(activity);
+  return std::none_of(own.begin(), own.end(),
+                      [&](const LinkLoad& load) { return links_[at(load.link)].may_bind; });
+}
+
+// Leaves only those changes that others can feel: of links that may bind or might have so far, and
+// flows on them. Others run at their limit.
+void FlowNetwork::settle_free_flows() {
+  std::size_t kept = 0;
+  for (const int index : touched_links_) {
+    LinkState& link = links_[at(index)];
+    const bool before = std::exchange(link.may_bind, link.demand > link.capacity);
+    if (before || link.may_bind) touched_links_[kept++] = index;
+  }
+  touched_links_.resize(kept);
+  kept = 0;
+  for (const int activity : added_) {
+    Flow& flow = flows_[at(activity)];
+    if (!flow.present) continue;
+    if (!is_free(activity)) {
+      added_[kept++] = activity;
+      continue;
+    }
+    require_bandwidth(flow.limit, activity);
+    flow.level = flow.limit;
+    flow.rate = flow.level * flow.weight;
+    changed_.push_back(activity);
+    ++flows_solved_;
+  }
+  added_.resize(kept);
+}
+
 const std::vector<int>& FlowNetwork::solve() {
   changed_.clear();
-  if (added_.empty() && touched_links_.empty()) return changed_;
+  if (!added_.empty() || !touched_links_.empty()) settle_free_flows();
+  if (!added_.empty() || !touched_links_.empty()) solve_felt();
+  std::sort(changed_.begin(), changed_.end());
+  return changed_;
+}
+
+// Solves what the changes since the last solve can be felt by.
+void FlowNetwork::solve_felt() {
   reach(restart_level());
   flows_solved_ += static_cast<std::int64_t>(reached_flows_.size());
   old_rates_.clear();
@@ -252,11 +303,9 @@ const std::vector<int>& FlowNetwork::solve() {
   for (std::size_t i = 0; i < reached_flows_.size(); ++i) {
     if (flows_[at(reached_flows_[i])].rate != old_rates_[i]) changed_.push_back(reached_flows_[i]);
   }
-  std::sort(changed_.begin(), changed_.end());
   added_.clear();
   touched_links_.clear();
   removed_level_ = std::numeric_limits<std::int64_t>::max();
-  return changed_;
 }
 
 bool FlowNetwork::equals_full_solve() const {

@@ -18,8 +18,9 @@
 // without need.
 //
 // After a change, only flows are solved again that are reachable from it through flows at or above
-// the level where the change is first felt; the rest keep their rates. That is equal to solving
-// all.
+// the level where the change is first felt; the rest keep their rates. A link that could carry all
+// its flows at their rate limits binds none of them, and nothing is felt through it. That is equal
+// to solving all.
 #pragma once
 
 #include <cstdint>
@@ -91,6 +92,8 @@ class FlowNetwork {
   struct LinkState {
     std::int64_t capacity = 0;
     std::vector<OnLink> flows;
+    Work demand = 0;        // of all its flows at their rate limits
+    bool may_bind = false;  // whether that exceeded the capacity at the last solve
     // Of the solve in progress.
     std::int64_t left = 0;
     std::int64_t count = 0;  // of loads times weights not yet frozen
@@ -101,7 +104,11 @@ class FlowNetwork {
     int link;  // or -1 - activity: its rate limit
   };
 
+  static Work demand(const Flow& flow, const LinkLoad& load);
   std::span<const LinkLoad> loads(int activity) const;
+  void settle_free_flows();
+  void solve_felt();
+  bool is_free(int activity) const;
   std::int64_t restart_level() const;
   std::int64_t water_level(const LinkState& link) const;
   void reach(std::int64_t level);
@@ -112,8 +119,8 @@ class FlowNetwork {
   std::vector<Flow> flows_;  // by activity
   std::vector<int> places_;  // where each load stands in its link's list
   std::vector<LinkState> links_;
-  std::vector<int> added_;  // since the last solve
-  std::vector<int> touched_links_;
+  std::vector<int> added_;          // since the last solve
+  std::vector<int> touched_links_;  // likewise
   std::int64_t removed_level_ = std::numeric_limits<std::int64_t>::max();
   std::int32_t mark_ = 0;
   std::vector<int> reached_flows_;
