@@ -10,6 +10,7 @@
 
 #include "sim/commands/command.hpp"
 #include "sim/commands/job_options.hpp"
+#include "sim/core/heap.hpp"
 #include "sim/program/program_json.hpp"
 #include "sim/program/training_step.hpp"
 #include "sim/report/json.hpp"
@@ -166,8 +167,10 @@ int simulate_command(const CommandLine& line) {
   SimulatedStep step;
   step.program = lower(job);
   // Memory needs no clock: it is read from the Program while that is played.
-  auto memory = std::async(std::launch::async,
-                           [&] { return report_memory(job, step.program, profile.device); });
+  auto memory = std::async(std::launch::async, [&] {
+    use_huge_pages_in_thread();
+    return report_memory(job, step.program, profile.device);
+  });
   play(step, job, profile, options);
   const StepReport report = report_step(job, profile, step, memory.get(),
                                         {.flops = *flops_convention_named(arguments.flops)});
