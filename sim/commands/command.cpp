@@ -66,6 +66,7 @@ const std::vector<Command>& commands() {
        fit_command},
       {"topology", "prints a cluster's graph: summary, routes, Graphviz", topology_command},
       {"import", "turns another tool's file into ours", import_command},
+      {"export", "writes a job as another tool's file", export_command},
       {"list", "the models, clusters, profiles, schedules and frameworks that ship", list_command},
       {"doctor", "what this machine has, what is missing and how to get it", doctor_command},
   };

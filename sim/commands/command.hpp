@@ -40,6 +40,7 @@ int validate_command(const CommandLine& line);
 int fit_command(const CommandLine& line);
 int topology_command(const CommandLine& line);
 int import_command(const CommandLine& line);
+int export_command(const CommandLine& line);
 int list_command(const CommandLine& line);
 int doctor_command(const CommandLine& line);
 

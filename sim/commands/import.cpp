@@ -2,28 +2,71 @@
 #include <ostream>
 
 #include "sim/commands/command.hpp"
+#include "sim/commands/job_options.hpp"
+#include "sim/core/file.hpp"
+#include "sim/formats/deepspeed.hpp"
 #include "sim/formats/huggingface.hpp"
+#include "sim/formats/megatron.hpp"
+#include "sim/formats/torchtitan.hpp"
 
 namespace headway {
+
+namespace {
+
+std::string import_model(const std::string& file, const CommandLine& line) {
+  const HuggingFaceImport imported = import_huggingface(file);
+  for (const std::string& key : imported.ignored)
+    line.err << "note: " << file << ": /" << key << " does not matter to cost and is ignored\n";
+  for (const std::string& what : imported.left_out)
+    line.err << "note: an inline model cannot state, so this is left out: " << what << '\n';
+  return imported.model_json;
+}
+
+JobDraft import_job(const std::string& format, const std::string& file) {
+  if (format == "deepspeed") return import_deepspeed(JsonNode::parse_file(file));
+  const std::string text = read_file(file);
+  return format == "torchtitan" ? import_torchtitan(text, file) : import_megatron(text, file);
+}
+
+void print_notes(const JobDraft& draft, const std::string& file, const CommandLine& line) {
+  for (const std::string& key : draft.missing())
+    line.err << "note: " << file << " does not state " << key << "; options fill it\n";
+  for (const std::string& what : draft.lost())
+    line.err << "note: matters to cost and is not imported: " << what << '\n';
+  if (draft.ignored().empty()) return;
+  line.err << "note: does not matter to cost and is ignored:";
+  for (const std::string& what : draft.ignored()) line.err << ' ' << what;
+  line.err << '\n';
+}
+
+}  // namespace
 
 int import_command(const CommandLine& line) {
   CLI::App app("Turns another tool's file into ours.", "headway import");
   std::string format, file, output = "-";
-  app.add_option("format", format, "hf: Hugging Face config.json -> model")
+  app.add_option("format", format,
+                 "hf: Hugging Face config.json -> model; megatron: a launch script, its arguments "
+                 "or YAML -> job; deepspeed: JSON -> job; torchtitan: TOML -> job")
       ->required()
-      ->check(CLI::IsMember({"hf"}));
+      ->check(CLI::IsMember({"hf", "megatron", "deepspeed", "torchtitan"}));
   app.add_option("file", file, "the file")->required();
   app.add_option("-o,--output", output, "where to write; - is standard output");
-  app.footer("example: headway import hf config.json -o model.json");
+  JobOptions options;
+  options.add_options_to(app);
+  app.footer(
+      "example: headway import megatron pretrain_gpt.sh --cluster dgx-h100 --gpus 64 -o job.json");
   if (const ParseResult parsed = parse(app, line); !parsed.proceed) return parsed.exit_code;
-  const HuggingFaceImport imported = import_huggingface(file);
-  write_answer(output, imported.model_json, line);
-  for (const std::string& key : imported.ignored) {
-    line.err << "note: " << file << ": /" << key << " does not matter to cost and is ignored\n";
+  if (format == "hf") {
+    write_answer(output, import_model(file, line), line);
+    return kAnswered;
   }
-  for (const std::string& what : imported.left_out) {
-    line.err << "note: an inline model cannot state, so this is left out: " << what << '\n';
-  }
+  Problems problems;
+  const std::vector<JobOverride> filled = options.overrides(problems);
+  problems.throw_if_any();
+  JobDraft draft = import_job(format, file);
+  for (const JobOverride& value : filled) draft.set_text(value.key, value.value);
+  write_answer(output, draft.json(), line);
+  print_notes(draft, file, line);
   return kAnswered;
 }
 

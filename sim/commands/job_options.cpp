@@ -44,6 +44,10 @@ constexpr OptionKey kOptions[] = {
 
 void JobOptions::add_to(CLI::App& app) {
   app.add_option("job", file_, "job file (JSON); options override it")->type_name("JOB.json");
+  add_options_to(app);
+}
+
+void JobOptions::add_options_to(CLI::App& app) {
   values_.reserve(std::size(kOptions));  // CLI11 keeps pointers to the texts
   for (const OptionKey& option : kOptions) {
     values_.push_back({option.key, option.option, std::nullopt});
@@ -58,8 +62,7 @@ void JobOptions::add_to(CLI::App& app) {
       ->group("Job");
 }
 
-Job JobOptions::read() const {
-  Problems problems;
+std::vector<JobOverride> JobOptions::overrides(Problems& problems) const {
   std::vector<JobOverride> overrides;
   for (const Value& value : values_) {
     if (value.text) overrides.push_back({value.key, *value.text, value.option});
@@ -72,6 +75,12 @@ Job JobOptions::read() const {
     }
     overrides.push_back({setting.substr(0, equals), setting.substr(equals + 1), "--set"});
   }
+  return overrides;
+}
+
+Job JobOptions::read() const {
+  Problems problems;
+  const std::vector<JobOverride> overrides = this->overrides(problems);
   if (file_.empty() && overrides.empty()) {
     problems.add(name(), "",
                  "a job is missing: give a JOB.json or at least --model, --cluster, "

@@ -15,10 +15,14 @@ class JobOptions {
  public:
   // Adds the positional JOB.json and the options to the command's parser. `this` must outlive it.
   void add_to(CLI::App& app);
+  // The options alone, for commands whose job comes from elsewhere.
+  void add_options_to(CLI::App& app);
 
   // Reads the job. Throws InvalidInput with all problems, and for what this version has not built
   // yet.
   Job read() const;
+  // What the options say, by dotted key. Adds a problem for what is no KEY=VALUE.
+  std::vector<JobOverride> overrides(Problems& problems) const;
   // The job's file, or "command line".
   std::string name() const;
 

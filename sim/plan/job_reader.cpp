@@ -64,6 +64,7 @@ class JobReader : public JobFrame {
     if (!node_.is_object()) return {};  // said by the section's reader already
     read_frame();
     JobReading reading = judge(root_.optional_object("plan"));
+    take_import_lists();
     root_.finish();
     if (problems_.size() > before) reading.job.reset();
     return reading;
@@ -129,6 +130,11 @@ class JobReader : public JobFrame {
     Software unknown_framework;
     read_software_keys(section, software_ ? *software_ : unknown_framework);
     section.finish();
+  }
+
+  // What an import lists for people beside the job (formats/job_draft).
+  void take_import_lists() {
+    for (const char* list : {"missing", "ignored", "not_imported"}) root_.optional_any(list);
   }
 
   // The job's choice, or what the framework has.

@@ -33,6 +33,26 @@ TEST_F(ImportCommand, TurnsAHuggingFaceFileIntoAModelThatSimulates) {
   EXPECT_EQ(run({"simulate", job}).exit_code, kAnswered);
 }
 
+TEST_F(ImportCommand, TurnsALaunchScriptIntoAJobThatOptionsComplete) {
+  const std::string script =
+      file("run.sh",
+           "torchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py "
+           "--num-layers 4 --hidden-size 512 --num-attention-heads 8 "
+           "--seq-length 1024 --global-batch-size 16 --bf16 --lr 1e-4 "
+           "--tensor-model-parallel-size 2 --attention-backend flash --spec x");
+  const Ran ran = run({"import", "megatron", script, "--cluster", "dgx-a100", "--set",
+                       "model.vocab_size=50304", "-o", path("job.json")});
+  EXPECT_EQ(ran.exit_code, kAnswered) << ran.err;
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("is not imported: --spec"), HasSubstr("ignored: --lr")));
+  EXPECT_EQ(run({"simulate", path("job.json")}).exit_code, kAnswered);
+  EXPECT_THAT(run({"export", "megatron", path("job.json")}).out,
+              HasSubstr("--tensor-model-parallel-size 2 "));
+  // What nobody states is named, and the job is not yet one.
+  const Ran lacking = run({"import", "megatron", script, "-o", path("job.json")});
+  EXPECT_THAT(lacking.err, HasSubstr("does not state model.vocab_size; options fill it"));
+  EXPECT_EQ(run({"simulate", path("job.json")}).exit_code, kBadInput);
+}
+
 TEST_F(ImportCommand, RefusesABrokenFile) {
   const std::string config = file("config.json", with(kConfig, "4096", "-4096"));
   const Ran ran = run({"import", "hf", config, "-o", path("model.json")});

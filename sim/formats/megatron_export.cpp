@@ -1,0 +1,284 @@
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "sim/formats/megatron.hpp"
+#include "sim/formats/pipeline_layout.hpp"
+#include "sim/formats/resolved_values.hpp"
+
+namespace headway {
+
+const std::vector<FlagMeaning>& megatron_counts() {
+  static const std::vector<FlagMeaning> kCounts = {
+      {"--num-layers", "model.num_hidden_layers"},
+      {"--hidden-size", "model.hidden_size"},
+      {"--ffn-hidden-size", "model.intermediate_size"},
+      {"--num-attention-heads", "model.num_attention_heads"},
+      {"--kv-channels", "model.head_dim"},
+      {"--vocab-size", "model.vocab_size"},
+      {"--num-experts", "model.num_experts"},
+      {"--moe-router-topk", "model.num_experts_per_tok"},
+      {"--moe-ffn-hidden-size", "model.moe_intermediate_size"},
+      {"--moe-shared-expert-intermediate-size", "model.shared_expert_intermediate_size"},
+      {"--moe-router-num-groups", "model.n_group"},
+      {"--moe-router-group-topk", "model.topk_group"},
+      {"--mtp-num-layers", "model.num_nextn_predict_layers"},
+      {"--seq-length", "sequence_length"},
+      {"--global-batch-size", "global_batch"},
+      {"--micro-batch-size", "plan.micro_batch"},
+      {"--tensor-model-parallel-size", "plan.tp"},
+      {"--model-parallel-size", "plan.tp"},  // of version 1
+      {"--pipeline-model-parallel-size", "plan.pp"},
+      {"--context-parallel-size", "plan.cp"},
+      {"--expert-model-parallel-size", "plan.ep"},
+      {"--expert-tensor-parallel-size", "plan.etp"},
+      {"--microbatch-group-size-per-virtual-pipeline-stage", "plan.vpp_group"},
+      {"--ddp-bucket-size", "plan.bucket_elements"}};
+  return kCounts;
+}
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+class MegatronExport {
+ public:
+  MegatronExport(const Job& job, const std::string& name) : job_(job), values_(job), name_(name) {}
+
+  std::string text() {
+    write_counts();
+    write_model();
+    write_precision();
+    write_kernels();
+    write_pipeline();
+    write_data_parallelism();
+    write_context_parallelism();
+    write_recomputation();
+    write_optimizer();
+    refuse_the_rest();
+    problems_.throw_if_any();
+    std::string all = launcher();
+    for (const std::string& line : lines_) all += " \\\n    " + line;
+    return all + "\n";
+  }
+
+ private:
+  void add(const std::string& flag) { lines_.push_back(flag); }
+  void add(const std::string& flag, const std::string& value) {
+    lines_.push_back(flag + " " + value);
+  }
+  void refuse(const std::string& key, const std::string& why) { problems_.add(name_, key, why); }
+
+  std::string launcher() const {
+    const int per_node = job_.gpus() / std::max(1, job_.topology.nodes());
+    return "torchrun --nproc_per_node " + std::to_string(per_node) + " --nnodes " +
+           std::to_string(job_.topology.nodes()) + " pretrain_gpt.py";
+  }
+
+  // Each key by the first flag of the table that says it.
+  void write_counts() {
+    Words said;
+    for (const FlagMeaning& row : megatron_counts()) {
+      if (std::find(said.begin(), said.end(), row.key) != said.end()) continue;
+      said.push_back(row.key);
+      const auto value = values_.integer(row.key);
+      if (value && !is_one_by_default(row.key, *value)) add(row.flag, std::to_string(*value));
+    }
+  }
+  static bool is_one_by_default(const std::string& key, std::int64_t value) {
+    return value == 1 && (key == "plan.cp" || key == "plan.ep");
+  }
+
+  void write_model() {
+    const auto heads = values_.integer("model.num_attention_heads");
+    const auto groups = values_.integer("model.num_key_value_heads");
+    if (groups && groups != heads) {
+      add("--group-query-attention");
+      add("--num-query-groups", std::to_string(*groups));
+    }
+    if (values_.truth("model.gated_mlp")) add("--swiglu");
+    const bool rms = values_.word("model.norm") == "rmsnorm";
+    add("--normalization", rms ? "RMSNorm" : "LayerNorm");
+    if (rms) add("--disable-bias-linear");
+    if (!values_.truth("model.tie_word_embeddings")) add("--untie-embeddings-and-output-weights");
+    write_positions();
+  }
+
+  void write_positions() {
+    const std::string kind = values_.word("model.position_embedding");
+    if (kind == "alibi") {
+      refuse("model.position_embedding", "Megatron-LM has no alibi; it has rope, learned and none");
+      return;
+    }
+    add("--position-embedding-type", kind == "learned" ? "learned_absolute" : kind);
+    add("--max-position-embeddings",
+        std::to_string(std::max(job_.model.max_positions, job_.sequence_length)));
+  }
+
+  void write_precision() {
+    const std::string precision = values_.word("precision");
+    static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kRecipes = {
+        {{"fp8-delayed", "delayed"},
+         {"fp8-current", "tensorwise"},
+         {"fp8-block", "blockwise"},
+         {"mxfp8", "mxfp8"}}};
+    if (precision == "fp16") {
+      add("--fp16");
+    } else if (precision == "tf32" || precision == "fp64") {
+      refuse("precision", "Megatron-LM trains in fp32, fp16, bf16, fp8 or nvfp4, not " + precision);
+    } else if (precision != "fp32") {
+      add("--bf16");
+    }
+    for (const auto& [ours, theirs] : kRecipes) {
+      if (precision != ours) continue;
+      add("--fp8-format", "hybrid");
+      add("--fp8-recipe", std::string(theirs));
+    }
+    if (precision == "nvfp4") add("--fp4-format", "e2m1");
+    const std::string gradients = values_.word("plan.grad_dtype");
+    if (gradients == "fp32" && precision != "fp32") add("--accumulate-allreduce-grads-in-fp32");
+    if (gradients == "bf16") add("--grad-reduce-in-bf16");
+    const std::string gather = values_.word("plan.param_gather_dtype");
+    if (gather == "fp8") add("--fp8-param-gather");
+  }
+
+  void write_kernels() {
+    const std::string attention = values_.word("software.attention");
+    if (attention == "cudnn") add("--attention-backend", "fused");
+    if (attention == "flash2") add("--attention-backend", "flash");
+    if (attention == "unfused") add("--attention-backend", "unfused");
+    if (attention == "flash1" || attention == "flash3") {
+      refuse("software.attention", "Megatron-LM takes whichever FlashAttention is installed; " +
+                                       attention + " has no argument");
+    }
+    if (!values_.truth("software.fused_kernels")) {
+      add("--no-masked-softmax-fusion");
+      add("--no-bias-gelu-fusion");
+      add("--no-bias-swiglu-fusion");
+    }
+    if (values_.truth("software.fused_loss")) add("--cross-entropy-loss-fusion");
+    if (values_.word("software.launch") == "cuda_graph") add("--enable-cuda-graph");
+    if (values_.truth("plan.sequence_parallel")) add("--sequence-parallel");
+    const std::string overlap = values_.word("plan.tp_overlap");
+    if (overlap == "ring") add("--tp-comm-overlap");
+    if (overlap == "bulk")
+      refuse("plan.tp_overlap", "Megatron-LM's --tp-comm-overlap is ring and bulk together");
+  }
+
+  void write_pipeline() {
+    const std::string schedule = values_.word("plan.schedule");
+    const auto pp = values_.integer("plan.pp").value_or(1);
+    const auto vpp = values_.integer("plan.vpp").value_or(1);
+    if (pp > 1 && schedule != "1f1b" && schedule != "interleaved") {
+      refuse("plan.schedule", "Megatron-LM has no " + schedule + "; it has 1f1b and interleaved");
+    }
+    const std::vector<std::int64_t> layers = values_.integers("plan.stage_layers");
+    const bool even = std::equal(layers.begin() + 1, layers.end(), layers.begin());
+    if (!even) {
+      add("--pipeline-model-parallel-layout", "\"" + layout_of_layers(layers) + "\"");
+    } else if (vpp > 1) {
+      add("--num-virtual-stages-per-pipeline-rank", std::to_string(vpp));
+    }
+    const bool overlaps = values_.truth("plan.overlap_p2p");
+    if (vpp > 1 && !overlaps) add("--no-overlap-p2p-communication");
+    if (pp > 1 && vpp == 1 && overlaps) {
+      refuse("plan.overlap_p2p", "Megatron-LM overlaps p2p only in the interleaved schedule");
+    }
+    if (values_.truth("plan.scatter_gather") && !values_.truth("plan.sequence_parallel"))
+      refuse("plan.scatter_gather", "removed from Megatron-LM; sequence_parallel implies it");
+    const std::string order = values_.word("plan.order");
+    if (order == "tp-cp-ep-pp-dp") {
+      add("--use-tp-pp-dp-mapping");
+    } else if (order != "tp-cp-ep-dp-pp") {
+      refuse("plan.order", "Megatron-LM places ranks tp-cp-ep-dp-pp or tp-cp-ep-pp-dp");
+    }
+  }
+
+  void write_data_parallelism() {
+    const std::string kind = values_.word("plan.dp_kind");
+    if (kind == "distributed_optimizer") {
+      add("--use-distributed-optimizer");
+    } else if (kind == "fsdp") {
+      add("--use-torch-fsdp2");
+      if (!values_.truth("plan.reshard_after_forward"))
+        add("--torch-fsdp2-no-reshard-after-forward");
+      values_.integer("plan.prefetch");
+    } else if (kind != "ddp") {
+      refuse("plan.dp_kind",
+             "Megatron-LM has no " + kind + "; it has ddp, distributed_optimizer and fsdp");
+    }
+    if (values_.truth("plan.overlap_grad_reduce")) add("--overlap-grad-reduce");
+    if (values_.truth("plan.overlap_param_gather")) add("--overlap-param-gather");
+  }
+
+  void write_context_parallelism() {
+    const std::string kind = values_.word("plan.cp_kind");
+    const auto degree = values_.integer("plan.ulysses_degree");
+    const auto cp = values_.integer("plan.cp").value_or(1);
+    if (cp == 1) return;
+    static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kKinds = {
+        {{"ring", "p2p"},
+         {"ulysses", "a2a"},
+         {"allgather", "all_gather"},
+         {"ulysses+ring", "a2a+p2p"}}};
+    for (const auto& [ours, theirs] : kKinds) {
+      if (kind == ours) add("--cp-comm-type", std::string(theirs));
+    }
+    if (kind == "ulysses+ring" && degree)
+      add("--hierarchical-context-parallel-sizes",
+          std::to_string(*degree) + " " + std::to_string(cp / *degree));
+  }
+
+  void write_recomputation() {
+    const std::string kind = values_.word("plan.recompute");
+    const auto layers = values_.integer("plan.recompute_layers").value_or(0);
+    if (kind == "none" || kind.empty()) return;
+    add("--recompute-granularity", kind);
+    if (kind != "full") return;
+    add("--recompute-method", layers > 0 ? "block" : "uniform");
+    add("--recompute-num-layers", std::to_string(std::max<std::int64_t>(layers, 1)));
+  }
+
+  void write_optimizer() {
+    const std::string kind = values_.word("plan.optimizer");
+    if (kind == "adamw" || kind == "sgd" || kind == "muon") {
+      add("--optimizer", kind == "adamw" ? "adam" : kind);
+    } else {
+      refuse("plan.optimizer", "Megatron-LM has no " + kind + "; it has adamw, sgd and muon");
+    }
+    if (!values_.truth("plan.synchronous_optimizer")) {
+      refuse("plan.synchronous_optimizer",
+             "Megatron-LM waits for the global gradient norm before the step");
+    }
+  }
+
+  // Values of the plan that no argument says: harmless where they follow from others.
+  void refuse_the_rest() {
+    static const std::vector<std::pair<std::string, std::string>> kAsMegatronDoes = {
+        {"plan.tp_kind", "\"1d\""},
+        {"plan.vocabulary", "\"last-stage\""},
+        {"plan.offload", "[]"},
+        {"plan.tp_overlap", "\"none\""}};
+    for (const std::string& key : values_.left_over("plan.")) {
+      if (key == "plan.dp" || key == "plan.micro_batches") continue;  // what remains of the others
+      const std::pair<std::string, std::string> value = {key, values_.text(key)};
+      if (std::find(kAsMegatronDoes.begin(), kAsMegatronDoes.end(), value) != kAsMegatronDoes.end())
+        continue;
+      refuse(key, "no argument of Megatron-LM says " + value.second);
+    }
+  }
+
+  const Job& job_;
+  ResolvedValues values_;
+  std::string name_;
+  Words lines_;
+  Problems problems_;
+};
+
+}  // namespace
+
+std::string export_megatron(const Job& job, const std::string& name) {
+  return MegatronExport(job, name).text();
+}
+
+}  // namespace headway

@@ -1,0 +1,44 @@
+# Arguments of github.com/bigscience-workshop/Megatron-DeepSpeed, examples/curriculum_learning/pretrain_gpt_cl.sh (8387ae17c470); paths are left out.
+--data-path path
+--vocab-file path
+--merge-file path
+--data-impl mmap
+--override-lr-scheduler
+--adam-beta1 0.9
+--adam-beta2 0.95
+--tensor-model-parallel-size 1
+--init-method-std 0.014
+--lr-warmup-samples 183_105
+--micro-batch-size 1
+--global-batch-size 512
+--num-layers 12
+--hidden-size 768
+--num-attention-heads 16
+--seq-length 1024
+--max-position-embeddings 1024
+--train-samples 146_484_375
+--train-tokens 10_000_000_000
+--lr 1.0e-4
+--min-lr 1.0e-5
+--lr-decay-style cosine
+--split 98,2,0
+--log-interval 100
+--eval-interval 100
+--eval-iters 10
+--save-interval 1000
+--weight-decay 0.1
+--clip-grad 1.0
+--hysteresis 2
+--num-workers 0
+--checkpoint-activations
+--fp16
+--load path
+--save path
+--tensorboard-queue-size 1
+--log-timers-to-tensorboard
+--log-batch-size-to-tensorboard
+--log-validation-ppl-to-tensorboard
+--deepspeed
+--deepspeed_config ds_config_cl.json
+--pipeline-model-parallel-size 1
+--partition-activations

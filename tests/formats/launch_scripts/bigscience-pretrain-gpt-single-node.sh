@@ -1,0 +1,29 @@
+# Arguments of github.com/bigscience-workshop/Megatron-DeepSpeed, examples/pretrain_gpt_single_node.sh (8387ae17c470); paths are left out.
+--num-layers 24
+--hidden-size 1024
+--num-attention-heads 16
+--seq-length 1024
+--max-position-embeddings 1024
+--micro-batch-size 4
+--global-batch-size 8
+--lr-decay-iters 320000
+--lr 0.00015
+--min-lr 1.0e-5
+--lr-decay-style cosine
+--train-iters 5000
+--vocab-file path
+--merge-file path
+--data-impl mmap
+--split 949,50,1
+--distributed-backend nccl
+--weight-decay 1e-2
+--clip-grad 1.0
+--lr-warmup-fraction .01
+--fp16
+--log-interval 10
+--save-interval 500
+--eval-interval 100
+--eval-iters 10
+--checkpoint-activations
+--save path
+--load path

@@ -1,0 +1,31 @@
+# Arguments of github.com/bigscience-workshop/Megatron-DeepSpeed, examples/pretrain_gpt_tiny.sh (8387ae17c470); paths are left out.
+--num-layers 2
+--hidden-size 128
+--num-attention-heads 4
+--micro-batch-size 4
+--global-batch-size 8
+--seq-length 256
+--max-position-embeddings 256
+--train-iters 10000
+--lr-decay-iters 5000
+--save GPT2
+--load GPT2
+--data-path path
+--tokenizer-type PretrainedFromHF
+--tokenizer-name-or-path t5-small
+--data-impl mmap
+--split 949,50,1
+--distributed-backend nccl
+--lr 0.00015
+--min-lr 1.0e-5
+--lr-decay-style cosine
+--weight-decay 1e-2
+--clip-grad 1.0
+--lr-warmup-fraction .01
+--checkpoint-activations
+--log-interval 100
+--save-interval 10000
+--eval-interval 1000
+--eval-iters 10
+--fp16
+--tensorboard-dir GPT2

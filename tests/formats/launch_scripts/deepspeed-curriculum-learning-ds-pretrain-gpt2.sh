@@ -1,0 +1,29 @@
+# Arguments of github.com/deepspeedai/Megatron-DeepSpeed, examples_deepspeed/curriculum_learning/ds_pretrain_gpt2.sh (4efb479d5317); paths are left out.
+--num-layers 12
+--hidden-size 768
+--num-attention-heads 12
+--data-path path
+--vocab-file path
+--merge-file path
+--data-impl mmap
+--split 949,50,1
+--distributed-backend nccl
+--override-opt_param-scheduler
+--lr-decay-style cosine
+--min-lr 1.0e-5
+--weight-decay 1e-2
+--clip-grad 1.0
+--checkpoint-activations
+--log-interval 100
+--eval-interval 100
+--eval-iters 10
+--fp16
+--tensorboard-queue-size 1
+--log-timers-to-tensorboard
+--log-batch-size-to-tensorboard
+--log-validation-ppl-to-tensorboard
+--no-masked-softmax-fusion
+--deepspeed
+--zero-stage 1
+--pipeline-model-parallel-size 1
+--deepspeed-activation-checkpointing

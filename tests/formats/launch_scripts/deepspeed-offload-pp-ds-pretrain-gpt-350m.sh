@@ -1,0 +1,57 @@
+# Arguments of github.com/deepspeedai/Megatron-DeepSpeed, examples_deepspeed/offload_pp/ds_pretrain_gpt_350M.sh (4efb479d5317); paths are left out.
+--vocab-file path
+--merge-file path
+--data-path path
+--data-impl mmap
+--override-opt_param-scheduler
+--adam-beta1 0.9
+--adam-beta2 0.95
+--tensor-model-parallel-size 1
+--moe-expert-parallel-size 16
+--num-experts 1
+--moe-loss-coeff 0.01
+--moe-train-capacity-factor 1.0
+--moe-eval-capacity-factor 1.0
+--moe-min-capacity 4
+--init-method-std 0.014
+--lr-decay-tokens 260000000000
+--lr-warmup-tokens 375000000
+--micro-batch-size 2
+--exit-duration-in-mins 30000000
+--rampup-batch-size 32 32 1953125
+--global-batch-size 256
+--num-layers 24
+--hidden-size 1024
+--num-attention-heads 16
+--seq-length 2048
+--max-position-embeddings 2048
+--train-tokens 300000000000
+--lr 3.0e-4
+--min-lr 3.0e-5
+--lr-decay-style cosine
+--split 98,2,0
+--log-interval 1
+--eval-interval 100
+--eval-iters 10
+--save-interval 1000
+--weight-decay 0.1
+--clip-grad 1.0
+--hysteresis 2
+--num-workers 0
+--fp16
+--load path
+--save path
+--tensorboard-queue-size 1
+--log-timers-to-tensorboard
+--timing-log-level 1
+--no-pipeline-parallel
+--cpu-optimizer
+--log-batch-size-to-tensorboard
+--log-validation-ppl-to-tensorboard
+--checkpoint-activations
+--create-moe-param-group
+--disable-moe-token-dropping
+--deepspeed
+--deepspeed_config ds_config_gpt_gpt-0.35B-lr-3.0e-4-minlr-3.0e-5-bs-256-gpus-16-mp-1-pp-1.json
+--pipeline-model-parallel-size 1
+--deepspeed-activation-checkpointing

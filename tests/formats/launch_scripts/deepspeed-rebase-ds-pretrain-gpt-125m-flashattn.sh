@@ -1,0 +1,48 @@
+# Arguments of github.com/deepspeedai/Megatron-DeepSpeed, examples_deepspeed/rebase/ds_pretrain_gpt_125M_flashattn.sh (4efb479d5317); paths are left out.
+--vocab-file gpt2-vocab.json
+--merge-file gpt2-merges.txt
+--data-path BookCorpusDataset_text_document
+--data-impl mmap
+--override-opt_param-scheduler
+--adam-beta1 0.9
+--adam-beta2 0.95
+--tensor-model-parallel-size 2
+--init-method-std 0.02
+--micro-batch-size 2
+--exit-duration-in-mins 30000000
+--global-batch-size 256
+--num-layers 12
+--hidden-size 768
+--num-attention-heads 12
+--seq-length 2048
+--max-position-embeddings 2048
+--lr 6.0e-4
+--min-lr 1.0e-6
+--lr-decay-style cosine
+--split 949,50,1
+--log-interval 10
+--eval-interval 100
+--eval-iters 10
+--save-interval 100
+--weight-decay 0.1
+--clip-grad 1.0
+--hysteresis 2
+--num-workers 0
+--fp16
+--seed 1234
+--load path
+--save path
+--no-async-tensor-model-parallel-allreduce
+--use-flash-attn
+--tensorboard-queue-size 1
+--log-timers-to-tensorboard
+--log-batch-size-to-tensorboard
+--log-validation-ppl-to-tensorboard
+--checkpoint-activations
+--log-optimizer-states-to-tensorboard
+--deepspeed
+--deepspeed_config ds_config_gbs256_mbs2_log10_zero1.json
+--zero-stage 1
+--pipeline-model-parallel-size 2
+--no-pipeline-parallel
+--deepspeed-activation-checkpointing

@@ -1,0 +1,58 @@
+# Arguments of github.com/deepspeedai/Megatron-DeepSpeed, examples_deepspeed/sequence_parallel/ds_pretrain_gpt_6.7B_fpdt_32k.sh (4efb479d5317); paths are left out.
+--vocab-file gpt2-vocab.json
+--merge-file gpt2-merges.txt
+--data-path BookCorpusDataset_text_document
+--data-impl mmap
+--override-opt_param-scheduler
+--adam-beta1 0.9
+--adam-beta2 0.95
+--tensor-model-parallel-size 1
+--ds-sequence-parallel-fpdt
+--ds-sequence-parallel-fpdt-chunk-size 65536
+--ds-sequence-parallel-fpdt-offloading
+--ds-sequence-parallel-size 4
+--init-method-std 0.009
+--micro-batch-size 2
+--exit-duration-in-mins 30000000
+--global-batch-size 1024
+--num-layers 32
+--hidden-size 4096
+--num-attention-heads 32
+--seq-length 262144
+--max-position-embeddings 262144
+--lr 1.2e-4
+--min-lr 1.0e-6
+--lr-decay-style cosine
+--split 949,50,1
+--log-interval 10
+--eval-interval 100
+--eval-iters 10
+--save-interval 100
+--weight-decay 0.1
+--attention-dropout 0.0
+--hidden-dropout 0.0
+--clip-grad 1.0
+--hysteresis 2
+--num-workers 0
+--fp16
+--seed 1234
+--load path
+--save path
+--no-async-tensor-model-parallel-allreduce
+--use-flash-attn-v2
+--tensorboard-queue-size 1
+--use-rotary-position-embeddings
+--rotary-percent 0.25
+--rotary-position-embeddings-theta 100000000
+--log-timers-to-tensorboard
+--log-batch-size-to-tensorboard
+--log-validation-ppl-to-tensorboard
+--checkpoint-activations
+--log-optimizer-states-to-tensorboard
+--deepspeed
+--deepspeed_config ds_config_gbs1024_mbs2_log10_zero3.json
+--zero-stage 3
+--pipeline-model-parallel-size 1
+--no-pipeline-parallel
+--deepspeed-activation-checkpointing
+--checkpoint-in-cpu

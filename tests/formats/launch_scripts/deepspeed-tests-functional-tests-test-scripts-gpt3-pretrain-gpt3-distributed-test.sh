@@ -1,0 +1,30 @@
+# Arguments of github.com/deepspeedai/Megatron-DeepSpeed, tests/functional_tests/test_scripts/gpt3/pretrain_gpt3_distributed_test.sh (4efb479d5317); paths are left out.
+torchrun --nproc_per_node 8 pretrain_gpt.py \
+    --num-layers 12 \
+    --hidden-size 512 \
+    --num-attention-heads 8 \
+    --log-params-norm \
+    --log-num-zeros-in-grad \
+    --log-validation-ppl-to-tensorboard \
+    --log-timers-to-tensorboard \
+    --seq-length 1024 \
+    --max-position-embeddings 1024 \
+    --timing-log-level 2 \
+    --lr-decay-iters 320000 \
+    --vocab-file path \
+    --merge-file path \
+    --data-impl mmap \
+    --split 949,50,1 \
+    --distributed-backend nccl \
+    --lr 0.00015 \
+    --lr-decay-style cosine \
+    --min-lr 1.0e-5 \
+    --weight-decay 1e-2 \
+    --clip-grad 1.0 \
+    --lr-warmup-fraction .01 \
+    --log-interval 1 \
+    --save-interval 10000 \
+    --eval-interval 1000 \
+    --eval-iters 10 \
+    --transformer-impl local \
+    --no-gradient-accumulation-fusion

@@ -1,0 +1,22 @@
+# Arguments of github.com/NVIDIA/Megatron-LM, examples/pretrain_gpt.sh (0acc240ebd28); paths are left out.
+--num-layers 24
+--hidden-size 1024
+--num-attention-heads 16
+--seq-length 1024
+--max-position-embeddings 1024
+--micro-batch-size 4
+--global-batch-size 8
+--lr 0.00015
+--train-iters 500000
+--lr-decay-iters 320000
+--lr-decay-style cosine
+--min-lr 1.0e-5
+--weight-decay 1e-2
+--lr-warmup-fraction .01
+--clip-grad 1.0
+--fp16
+--split 949,50,1
+--log-interval 100
+--save-interval 10000
+--eval-interval 1000
+--eval-iters 10

@@ -1,0 +1,34 @@
+# Arguments of github.com/NVIDIA/Megatron-LM, examples/pretrain_gpt3_175B.sh (e269e2006495); paths are left out.
+--tensor-model-parallel-size 8
+--pipeline-model-parallel-size 16
+--num-layers 96
+--hidden-size 12288
+--num-attention-heads 96
+--seq-length 2048
+--max-position-embeddings 2048
+--micro-batch-size 1
+--global-batch-size 1536
+--rampup-batch-size 16 16 5859375
+--train-samples 146484375
+--lr-decay-samples 126953125
+--lr-warmup-samples 183105
+--lr 6.0e-5
+--min-lr 6.0e-6
+--lr-decay-style cosine
+--log-interval 10
+--eval-iters 40
+--eval-interval 1000
+--vocab-file <PATH
+--merge-file <PATH
+--save-interval 1000
+--save <PATH
+--load <PATH
+--split 98,2,0
+--clip-grad 1.0
+--weight-decay 0.1
+--adam-beta1 0.9
+--adam-beta2 0.95
+--init-method-std 0.006
+--tensorboard-dir <TENSORBOARD
+--fp16
+--checkpoint-activations
