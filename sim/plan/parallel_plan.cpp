@@ -20,6 +20,14 @@ std::string_view name(DataParallelKind kind) {
   return "";
 }
 
+std::vector<std::string> names(const LayerParts& parts) {
+  std::vector<std::string> words;
+  if (parts.core_attention) words.emplace_back("core_attn");
+  if (parts.norms) words.emplace_back("layernorm");
+  if (parts.mlp) words.emplace_back("mlp");
+  return words;
+}
+
 std::string_view name(Recompute recompute) {
   switch (recompute) {
     case Recompute::kNothing:

@@ -25,6 +25,13 @@ enum class Recompute : std::uint8_t { kNothing, kSelective, kFull };
 std::string_view name(DataParallelKind kind);  // "distributed_optimizer"
 std::string_view name(Recompute recompute);    // "selective"
 
+// Parts of a layer that are recomputed, or kept, alone (Megatron-LM, --recompute-modules).
+struct LayerParts {
+  bool core_attention = false, norms = false, mlp = false;
+  friend bool operator==(const LayerParts&, const LayerParts&) = default;
+};
+std::vector<std::string> names(const LayerParts& parts);  // "core_attn", "layernorm", "mlp"
+
 struct ParallelPlan {
   int tp = 1, cp = 1, ep = 1, pp = 1, dp = 1;
   int vpp = 1;                    // virtual stages per rank
@@ -49,6 +56,8 @@ struct ParallelPlan {
   bool weights_in_8_bits = false;  // the layers' matrices are stored, and gathered, in 8 bits
   Recompute recompute = Recompute::kNothing;
   std::int64_t recompute_layers = 0;  // full: of each virtual stage, its first so many; 0: all
+  LayerParts recomputed_parts = {.core_attention = true};  // selective
+  LayerParts kept_parts = {};                              // full: saved all the same
   std::string optimizer = "adamw";    // "adamw", "sgd"
   bool synchronous_optimizer = true;  // global gradient norm before the step
   std::string order = "tp-cp-ep-dp-pp";

@@ -188,16 +188,29 @@ class PlanReader {
         section_.optional_integer("recompute_layers", {.min = 0, .max = kLargestCount}).value_or(0);
     const auto modules = section_.optional_words("recompute_modules", module_words);
     const auto keep = section_.optional_words("recompute_keep", module_words);
-    if (keep && !keep->empty() && plan.recompute == Recompute::kFull) {
-      refuse("recompute_keep", "recompute_keep");
-    }
     // Selective recomputation without a list is that of the attention core.
-    const bool core_only =
-        modules && modules->size() == 1 &&
-        (modules->front() == "core_attn" || modules->front() == "core_attention");
-    if (modules && plan.recompute == Recompute::kSelective && !core_only) {
-      refuse("recompute_modules", "recompute_modules");
+    if (modules && plan.recompute == Recompute::kSelective) {
+      plan.recomputed_parts = layer_parts("recompute_modules", *modules);
     }
+    if (keep && plan.recompute == Recompute::kFull) {
+      plan.kept_parts = layer_parts("recompute_keep", *keep);
+    }
+  }
+
+  LayerParts layer_parts(const char* key, const Words& words) {
+    LayerParts parts;
+    for (const std::string& word : words) {
+      if (word == "core_attn" || word == "core_attention") {
+        parts.core_attention = true;
+      } else if (word == "layernorm") {
+        parts.norms = true;
+      } else if (word == "mlp") {
+        parts.mlp = true;
+      } else {
+        refuse(key, std::string(key) + " " + word);
+      }
+    }
+    return parts;
   }
 
   void read_vocabulary() {

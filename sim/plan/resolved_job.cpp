@@ -63,9 +63,10 @@ class ResolvedJob {
     writer_.key(key).begin_object(true).field("value", value);
     writer_.field("origin", word(origin(key, otherwise))).end_object();
   }
-  void list(const std::string& key, const std::vector<std::int64_t>& values) {
+  template <typename Value>
+  void list(const std::string& key, const std::vector<Value>& values) {
     writer_.key(key).begin_object(true).key("value").begin_array(true);
-    for (const std::int64_t value : values) writer_.value(value);
+    for (const Value& value : values) writer_.value(value);
     writer_.end_array().field("origin", word(origin(key, Origin::kDefault))).end_object();
   }
   void begin(const std::string& section) {
@@ -183,7 +184,13 @@ class ResolvedJob {
       leaf("prefetch", plan.prefetch);
     leaf("grad_dtype", name(plan.gradient_type));
     leaf("recompute", name(plan.recompute));
-    if (plan.recompute == Recompute::kFull) leaf("recompute_layers", plan.recompute_layers);
+    if (plan.recompute == Recompute::kSelective) {
+      list("recompute_modules", names(plan.recomputed_parts));
+    }
+    if (plan.recompute == Recompute::kFull) {
+      leaf("recompute_layers", plan.recompute_layers);
+      list("recompute_keep", names(plan.kept_parts));
+    }
     leaf("optimizer", plan.optimizer);
     leaf("synchronous_optimizer", plan.synchronous_optimizer);
     leaf("order", plan.order);

@@ -17,7 +17,14 @@ Layer::Layer(ProgramBuilder& builder) : builder_(builder), shape_(builder.shape(
   OperationList forward("layer.forward");
   attention_forward(forward);
   mlp_forward(forward);
-  forward_ = builder_.add_template(forward);
+  forward_ = forward_again_ = builder_.add_template(forward);
+  const LayerParts& kept = builder_.job().plan.kept_parts;
+  if (kept != LayerParts{}) {
+    OperationList again("layer.forward_again");
+    attention_forward(again, kept);
+    mlp_forward(again, kept);
+    forward_again_ = builder_.add_template(again);
+  }
 
   OperationList backward("layer.backward");
   mlp_backward(backward, Backward::kWhole);
@@ -86,7 +93,7 @@ void Layer::make_attention_buffers() {
 
   context_ = builder_.activation("attention.context", shape_.storage, shape_.tokens,
                                  shape_.context_columns, saved, Split::kColumns);
-  if (shape_.splits_backward && builder_.job().plan.recompute == Recompute::kSelective) {
+  if (shape_.splits_backward && recomputed().core_attention) {
     context_again_ = builder_.activation("attention.context_again", shape_.storage, shape_.tokens,
                                          shape_.context_columns, Copies::kScratch, Split::kColumns);
   }
@@ -261,8 +268,13 @@ Kernel Layer::rotary(KernelKind kind) const {
 // -- Forward
 // ----------------------------------------------------------------------------------------
 
-void Layer::attention_forward(OperationList& list) {
-  norm_forward(builder_, list, attention_norm_, {hidden_});
+LayerParts Layer::recomputed() const {
+  const ParallelPlan& plan = builder_.job().plan;
+  return plan.recompute == Recompute::kSelective ? plan.recomputed_parts : LayerParts{};
+}
+
+void Layer::attention_forward(OperationList& list, const LayerParts& kept) {
+  if (!kept.norms) norm_forward(builder_, list, attention_norm_, {hidden_});
   megatron_1d::forward(builder_, list, qkv_);
   if (qkv_bias_ != kNoParameter) {
     list.add("attention.qkv_bias",
@@ -275,7 +287,7 @@ void Layer::attention_forward(OperationList& list) {
     list.add("attention.rotary", rotary(KernelKind::kRotaryForward), {{qkv_.output}},
              std::move(writes));
   }
-  attention_core(list, "attention.core", context_);
+  if (!kept.core_attention) attention_core(list, "attention.core", context_);
   megatron_1d::forward(builder_, list, projection_);
   residual_forward(list, attention_residual_, {hidden_}, {middle_});
 }
@@ -286,8 +298,9 @@ void Layer::attention_core(OperationList& list, const std::string& name, int con
   list.add(name, attention(false), {{qkv_.output}}, std::move(writes));
 }
 
-void Layer::mlp_forward(OperationList& list) {
-  norm_forward(builder_, list, mlp_norm_, {middle_});
+void Layer::mlp_forward(OperationList& list, const LayerParts& kept) {
+  if (!kept.norms) norm_forward(builder_, list, mlp_norm_, {middle_});
+  if (kept.mlp) return;
   megatron_1d::forward(builder_, list, first_);
   activation_forward(list);
   megatron_1d::forward(builder_, list, second_);
@@ -382,6 +395,13 @@ void Layer::weights_backward(OperationList& list) {
 
 void Layer::mlp_backward(OperationList& list, Backward part) {
   const BufferRef output_gradient{hidden_gradient_, 1};
+  if (recomputed().norms) norm_forward(builder_, list, mlp_norm_, {middle_});
+  if (recomputed().mlp) {
+    // The framework runs the whole part again, its last product too.
+    megatron_1d::forward(builder_, list, first_);
+    activation_forward(list);
+    megatron_1d::forward(builder_, list, second_);
+  }
   megatron_1d::RowParallel second = second_;
   second.output_gradient = residual_backward(list, mlp_residual_, output_gradient);
   matrix_backward(list, second, part);
@@ -425,7 +445,7 @@ void Layer::attention_backward(OperationList& list, Backward part) {
   matrix_backward(list, projection, part);
 
   const int context = context_again_ >= 0 ? context_again_ : context_;
-  if (builder_.job().plan.recompute == Recompute::kSelective) {
+  if (recomputed().core_attention) {
     attention_core(list, "attention.core_again", context);
   }
   std::vector<BufferRef> reads = {{context_gradient_}, {qkv_.output}, {context}};
@@ -442,6 +462,7 @@ void Layer::attention_backward(OperationList& list, Backward part) {
              kernel(KernelKind::kBiasBackward, shape_.tokens, shape_.qkv_columns, true),
              {{qkv_.output_gradient}, {bias.gradient}}, {{bias.gradient}});
   }
+  if (recomputed().norms) norm_forward(builder_, list, attention_norm_, {hidden_});
   const std::vector<int> gathered = matrix_backward(list, qkv_, part);
   norm_backward(builder_, list, attention_norm_, {hidden_}, {hidden_gradient_}, gathered);
   add_paths(list, "attention.residual_backward", {hidden_gradient_}, {middle_gradient_});

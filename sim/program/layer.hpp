@@ -24,8 +24,9 @@ class Layer {
   int hidden() const { return hidden_; }
   int hidden_gradient() const { return hidden_gradient_; }
 
-  // Template indices.
+  // Template indices. The forward pass of a layer that is recomputed leaves out what is kept.
   int forward() const { return forward_; }
+  int forward_again() const { return forward_again_; }
   int backward() const { return backward_; }
   // Its halves, where the schedule splits it; else -1. Only the matrices' weight gradients are put
   // off: those of norms and biases come with the input gradient, as in the published runtimes
@@ -58,9 +59,10 @@ class Layer {
   ParameterId bias(const std::string& name, const std::vector<ProgramBuilder::PartShape>& parts,
                    bool sharded);
 
-  void attention_forward(OperationList& list);
+  // `kept`: parts whose results are there already.
+  void attention_forward(OperationList& list, const LayerParts& kept = {});
   void attention_core(OperationList& list, const std::string& name, int context);
-  void mlp_forward(OperationList& list);
+  void mlp_forward(OperationList& list, const LayerParts& kept = {});
   void activation_forward(OperationList& list);
   void residual_forward(OperationList& list, const Residual& residual, BufferRef input,
                         BufferRef output);
@@ -68,6 +70,8 @@ class Layer {
   enum class Backward : std::uint8_t { kWhole, kInput };
   void attention_backward(OperationList& list, Backward part);
   void mlp_backward(OperationList& list, Backward part);
+  // What is recomputed alone; nothing where whole layers are, or none.
+  LayerParts recomputed() const;
   void matrix_backward(OperationList& list, const megatron_1d::RowParallel& linear, Backward part);
   std::vector<int> matrix_backward(OperationList& list, const megatron_1d::ColumnParallel& linear,
                                    Backward part);
@@ -114,7 +118,8 @@ class Layer {
 
   int context_again_ = -1;  // recomputed beside the saved one, which a weight gradient still needs
 
-  int forward_ = -1, backward_ = -1, backward_input_ = -1, backward_weight_ = -1;
+  int forward_ = -1, forward_again_ = -1;
+  int backward_ = -1, backward_input_ = -1, backward_weight_ = -1;
   int quantise_weights_ = -1;
   std::vector<int> kept_, histories_;
 };

@@ -218,7 +218,7 @@ class TrainingStep {
       steps.push_back({whole ? head_.backward() : head_.backward_input(), stage.end_layer});
     }
     for (int l = stage.end_layer - 1; l >= stage.first_layer; --l) {
-      if (recomputed(stage, l)) steps.push_back({layer_.forward(), l});
+      if (recomputed(stage, l)) steps.push_back({layer_.forward_again(), l});
       steps.push_back({whole ? layer_.backward() : layer_.backward_input(), l});
     }
     // The table's gradient is no matrix product: it stays with the input half.

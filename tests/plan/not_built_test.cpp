@@ -39,7 +39,7 @@ TEST(NotYetBuilt, NamesTheRuleOfEachKey) {
            {"plan.param_gather_dtype", "fp4", "fp4 parameter gather"},
            {"plan.optimizer", "muon", "muon"},
            {"plan.offload", R"(["optimizer", "activations"])", "offload of optimizer, activations"},
-           {"plan.recompute_modules", R"(["mlp"])", "recompute_modules"},
+           {"plan.recompute_modules", R"(["moe_act"])", "recompute_modules moe_act"},
            {"plan.vocabulary", "parallel-2", "vocabulary parallel-2"},
            {"plan.synchronous_optimizer", "false", "a post-validated optimizer step"},
            {"plan.tp", "auto", "plan search (plan.tp is left open)"},

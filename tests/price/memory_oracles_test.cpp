@@ -137,6 +137,31 @@ TEST(ActivationMemory, OfALayerEqualsEquationsOneToSix) {
   }
 }
 
+TEST(ActivationMemory, OfRecomputedPartsIsTheirShareOfEquationOne) {
+  // Of the 34 sbh / t with sequence parallelism and core attention recomputed, two norms' outputs
+  // are 4, what the MLP keeps within itself (before and behind its activation) 8 + 8.
+  const LayerOracle& oracle = kLayerOracles[1];
+  const double share = oracle.tp_sp_selective / 34;
+  const auto with = [&](const std::string& modules) {
+    return layer_mib(oracle, R"(, "sequence_parallel": true, "recompute": "selective",
+                              "recompute_modules": [)" +
+                                 modules + "]");
+  };
+  EXPECT_DOUBLE_EQ(with(R"("core_attn")"), 34 * share);
+  EXPECT_DOUBLE_EQ(with(R"("core_attn", "layernorm")"), 30 * share);
+  EXPECT_DOUBLE_EQ(with(R"("core_attn", "mlp")"), 18 * share);
+  EXPECT_DOUBLE_EQ(with(R"("core_attn", "layernorm", "mlp")"), 14 * share);
+}
+
+TEST(ActivationMemory, OfWhatIsKeptAddsToTheLayersInput) {
+  // Full recomputation keeps 2 sbh; the norms' outputs (their inputs come back) 4 sbh / t more.
+  const LayerOracle& oracle = kLayerOracles[1];
+  const double sbh = oracle.full / 2;
+  EXPECT_DOUBLE_EQ(layer_mib(oracle, R"(, "sequence_parallel": true, "recompute": "full",
+                                         "recompute_keep": ["layernorm"])"),
+                   (2 + 4) * sbh / 8);
+}
+
 struct StageOracle {
   const char* model;
   std::int64_t hidden, heads, layers;
