@@ -251,12 +251,7 @@ class JobReader : public JobFrame {
   void read_batch() {
     std::vector<std::string> names = precision_names();
     const auto word = root_.choice("precision", names, std::string(name(Precision::kBf16)));
-    if (word) {
-      precision_ = *precision_named(*word);
-      if (compute_type(precision_) == DataType::kFp4) {
-        not_yet(not_built_, root_, "precision", *word);
-      }
-    }
+    if (word) precision_ = *precision_named(*word);
     const std::size_t before = problems_.size();
     sequence_length_ = root_.optional_integer("sequence_length", {.min = 1, .max = kLargestCount});
     const auto lengths = root_.optional_object("sequence_lengths");
@@ -511,15 +506,14 @@ class JobReader : public JobFrame {
 
   void resolve_quantisation(JobSection& section) {
     const bool gathers_in_8_bits = plan_.param_gather_dtype == "fp8";
+    refuse_other_gathers(section);
     const Quantisation* recipe = quantisation(precision_);
-    if (compute_type(precision_) == DataType::kFp4) return;  // not built
-    if (recipe == nullptr) {
-      if (gathers_in_8_bits && section.given("param_gather_dtype")) {
-        section.problem("param_gather_dtype", "fp8 parameters need a precision of 8 bits; it is " +
-                                                  std::string(name(precision_)));
-      }
-      return;
+    if (gathers_in_8_bits && compute_type(precision_) != DataType::kFp8 &&
+        section.given("param_gather_dtype")) {
+      section.problem("param_gather_dtype", "fp8 parameters need a precision of 8 bits; it is " +
+                                                std::string(name(precision_)));
     }
+    if (recipe == nullptr) return;
     check_device(*recipe);
     if (model_ && sequence_length_) check_sizes(*recipe);
     if (!gathers_in_8_bits || plan_.plan.dp_kind == DataParallelKind::kDdp) return;
@@ -532,6 +526,17 @@ class JobReader : public JobFrame {
       return;
     }
     plan_.plan.weights_in_8_bits = true;
+  }
+
+  // Gathered wider, or narrower, than they are stored.
+  void refuse_other_gathers(const JobSection& section) {
+    const std::string gather = plan_.param_gather_dtype.value_or("fp8");
+    const auto type = data_type_named(gather);
+    if (plan_.plan.dp_kind == DataParallelKind::kDdp || type == DataType::kFp8) return;
+    if (type == DataType::kFp4 || type == storage_type(precision_)) return;
+    not_yet(plan_.not_built, section, "param_gather_dtype",
+            gather + " parameter gather of " + std::string(name(storage_type(precision_))) +
+                " parameters");
   }
 
   void check_device(const Quantisation& recipe) {

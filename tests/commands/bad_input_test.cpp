@@ -101,8 +101,8 @@ TEST_F(BadInput, NoTextAtAll) {
 }
 
 TEST_F(BadInput, RulesThatAreNotBuilt) {
-  refuses(R"("global_batch")", R"("precision": "nvfp4", "global_batch")",
-          "/precision: ", "nvfp4 is not built yet in this version");
+  refuses(R"("tp": 2)", R"("tp": 2, "dp_kind": "horovod")",
+          "/plan/dp_kind: ", "horovod is not built yet in this version");
 }
 
 TEST_F(BadInput, FileThatIsNotThere) {

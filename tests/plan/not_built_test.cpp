@@ -47,7 +47,6 @@ TEST(NotYetBuilt, NamesTheRuleOfEachKey) {
            {"plan.micro_batch", R"({"min": 1, "max": 4})",
             "plan search (plan.micro_batch is left open)"},
            {"plan.recompute", "auto", "plan search (plan.recompute is left open)"},
-           {"precision", "nvfp4", "nvfp4"},
            {"software.compile", "true", "compiled models (torch.compile)"},
        }) {
     const Said said = read_text(kGpt3Job, {{c.key, c.value, "--vary"}});
@@ -118,7 +117,7 @@ TEST(PublishedJobs, AreReadOrNameTheirRules) {
            {"dgxc-405b.json", {"context parallelism (cp 2)", "tp_overlap ring"}},
            {"bridge-moe.json",
             {"CUDA graphs over a part of the model", "mixture of experts", "latent attention",
-             "multi-token prediction", "recompute_modules", "expert parallelism (ep 32)"}},
+             "multi-token prediction", "recompute_modules mla_up_proj", "expert parallelism (ep 32)"}},
        }) {
     Problems problems;
     const JobReading reading =

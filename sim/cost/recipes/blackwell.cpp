@@ -107,6 +107,7 @@ Profile b200(const PointSet& points) {
                      kReference));
   const GemmTable half = profile.gemms.front();
   add_fp8(points, half, profile);
+  add_transferred_types(profile, GemmTable(profile.gemms.back()), {DataType::kFp4});
   add_transferred_types(profile, half, {DataType::kTf32, DataType::kFp32});
   add_attention(points, profile);
   add_checked_attention(points, kB200, "trtllm-ctx-fmha", profile);

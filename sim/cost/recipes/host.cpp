@@ -39,9 +39,10 @@ Profile host_cpu(const PointSet& points) {
   profile.device = device_named(profile.name);
   profile.sources = "measured on one core of an AMD EPYC server (calibration/points/README.md)";
   profile.note = "memory-bound kernels and messages are estimates from array loops";
-  // 16-bit types are computed in fp32 and rounded.
-  profile.gemms.push_back(table_of(points, profile.device, DataType::kFp32,
-                                   {DataType::kFp32, DataType::kBf16, DataType::kFp16}));
+  // Narrower types are computed in fp32 and rounded.
+  profile.gemms.push_back(table_of(
+      points, profile.device, DataType::kFp32,
+      {DataType::kFp32, DataType::kBf16, DataType::kFp16, DataType::kFp8, DataType::kFp4}));
   profile.gemms.push_back(table_of(points, profile.device, DataType::kFp64, {DataType::kFp64}));
   profile.memory = {kMemoryEfficiency,
                     Time::from_microseconds(kKernelUs),
