@@ -556,7 +556,7 @@ class JobReader : public JobFrame {
     const ParallelPlan& plan = plan_.plan;
     if (model_->num_attention_heads % plan.tp != 0) return;  // said already
     const std::int64_t tokens =
-        plan.micro_batch * *sequence_length_ / (plan.sequence_parallel ? plan.tp : 1);
+        plan.micro_batch * *sequence_length_ / plan.cp / (plan.sequence_parallel ? plan.tp : 1);
     const auto must_divide = [&](std::int64_t size, const std::string& what) {
       if (size % recipe.multiple == 0) return;
       root_.problem("precision", std::string(name(precision_)) + " needs multiples of " +

@@ -415,7 +415,7 @@ class TrainingStep {
       list.add(name, collective, histories, histories, Cause::kOptimizer);
       list.last().group = group;
     };
-    reduce("amaxes.all_reduce", builder_.group({"tp", "dp"}));
+    reduce("amaxes.all_reduce", builder_.group({"tp", "cp", "dp"}));
     if (schedule_.copies > 1) reduce("amaxes.all_reduce_copies", copies_group(rank));
     Kernel roll;
     roll.kind = KernelKind::kRollAmax;
