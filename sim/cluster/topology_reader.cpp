@@ -449,6 +449,7 @@ constexpr KnownFrom kKnownFrom[] = {
     {"b300", "dgx-b300"},
     {"gb200", "gb200-nvl72"},
     {"gb300", "gb300-nvl72"},
+    {"mi300x", "mi300x"},
     {"host-cpu", "host-cpu"},
 };
 

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "sim/commands/command.hpp"
+#include "sim/validate/scatter.hpp"
 #include "sim/validate/validation.hpp"
 
 namespace headway {
@@ -13,10 +14,11 @@ int validate_command(const CommandLine& line) {
   CLI::App app("Simulates measured runs and prints how far the predictions are off.",
                "headway validate");
   std::vector<std::string> files;
-  std::string json;
+  std::string json, scatter;
   ValidationOptions options;
   app.add_option("runs", files, "measured runs")->required()->type_name("RUNS.json...");
   app.add_option("--json", json, "write the error tables as JSON; - is standard output");
+  app.add_option("--scatter", scatter, "draw predicted over measured times by source (.svg)");
   options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   app.add_option("--threads", options.threads, "threads")->check(CLI::Range(1, 1024));
   app.add_flag("--low", options.low, "count runs of low reliability too");
@@ -40,6 +42,7 @@ int validate_command(const CommandLine& line) {
   }
   const Validation validation = validate(runs, options);
   if (!json.empty()) write_answer(json, validation_json(validation), line);
+  if (!scatter.empty()) write_answer(scatter, scatter_svg(validation.runs, options.low), line);
   if (json != "-") line.out << validation_text(validation);
   return kAnswered;
 }

@@ -39,6 +39,18 @@ ScorePasses score_passes(const Attention& attention) {
 
 double bytes_of(DataType type) { return static_cast<double>(size_of(type, 2).count) / 2; }
 
+// Heads come together and go apart in a copy of their own, read and written: forward of the context
+// (permute and contiguous), backward of the gradients of queries, keys and values (the
+// concatenation that undoes their split).
+double arranged_bytes(const Attention& attention) {
+  const std::int64_t tokens = attention.batch * attention.sequence_q;
+  const std::int64_t columns =
+      attention.backward ? attention.heads * attention.head_dim +
+                               attention.kv_heads * (attention.head_dim + attention.head_dim_v)
+                         : attention.heads * attention.head_dim_v;
+  return 2 * static_cast<double>(tokens * columns) * bytes_of(attention.type);
+}
+
 GemmDevice gemm_device(const Profile& profile, DataType type, DataType output) {
   GemmDevice device;
   const auto peak = profile.device.dense_peak.find(type);
@@ -142,11 +154,11 @@ Price ComputeCost::unfused(const Attention& attention) const {
   const double count = static_cast<double>(batch * attention.sequence_q * attention.sequence_kv);
   const ScorePasses passes = score_passes(attention);
   const double bytes = passes.bytes + (passes.reads + passes.writes) * bytes_of(attention.type);
+  const double moved = count * bytes + arranged_bytes(attention);
   const MemoryModel& memory = profile_.memory;
   const double rate = memory.efficiency * profile_.device.memory_bandwidth.bytes_per_second;
-  Price total{
-      Time::from_seconds(count * bytes / rate + passes.kernels * memory.per_kernel.seconds()),
-      memory.grade, memory.band};
+  Price total{Time::from_seconds(moved / rate + (passes.kernels + 1) * memory.per_kernel.seconds()),
+              memory.grade, memory.band};
   const auto multiply = [&](const GemmShape& shape) {
     total = total + cost->second.price(shape, GemmRole::kForward, regime_, batch);
   };
@@ -182,7 +194,7 @@ int ComputeCost::launches(const Operation& operation) const {
   if (const auto* kernel = std::get_if<Kernel>(&operation)) return headway::launches(*kernel);
   if (const auto* attention = std::get_if<Attention>(&operation)) {
     if (attention->kernel == AttentionKernel::kUnfused) {
-      return (attention->backward ? 4 : 2) + score_passes(*attention).kernels;
+      return (attention->backward ? 4 : 2) + score_passes(*attention).kernels + 1;
     }
     return attention->backward ? 3 : 1;  // FlashAttention: row sums, gradients, dq's conversion
   }

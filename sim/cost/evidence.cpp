@@ -32,21 +32,18 @@ Price operator+(const Price& a, const Price& b) {
   return {a.time + b.time, std::max(a.grade, b.grade), band};
 }
 
-void Evidence::add(const Price& price, std::int64_t times) {
-  const auto grade = static_cast<std::size_t>(price.grade);
+void Evidence::add(const Price& price, WorkKind kind, std::int64_t times) {
   const double seconds = price.time.seconds() * static_cast<double>(times);
-  seconds_[grade] += seconds;
-  weighted_band_[grade] += seconds * price.band;
-  squared_band_[grade] += seconds * price.band * seconds * price.band;
+  seconds_[static_cast<std::size_t>(price.grade)] += seconds;
+  error_[static_cast<std::size_t>(kind)] += seconds * price.band;
 }
 
 void Evidence::add(const Evidence& other, std::int64_t times) {
   const auto factor = static_cast<double>(times);
   for (std::size_t grade = 0; grade < kGrades; ++grade) {
     seconds_[grade] += factor * other.seconds_[grade];
-    weighted_band_[grade] += factor * other.weighted_band_[grade];
-    squared_band_[grade] += factor * factor * other.squared_band_[grade];
   }
+  for (std::size_t kind = 0; kind < kWorkKinds; ++kind) error_[kind] += factor * other.error_[kind];
 }
 
 Time Evidence::total() const {
@@ -64,11 +61,8 @@ double Evidence::share(Grade grade) const {
 double Evidence::band() const {
   double seconds = 0;
   double variance = 0;
-  for (std::size_t grade = 0; grade < kGrades; ++grade) {
-    seconds += seconds_[grade];
-    // Half of each error's variance is common to its grade, half is its own.
-    variance += 0.5 * weighted_band_[grade] * weighted_band_[grade] + 0.5 * squared_band_[grade];
-  }
+  for (const double part : seconds_) seconds += part;
+  for (const double error : error_) variance += error * error;
   return seconds > 0 ? std::sqrt(variance) / seconds : 0;
 }
 

@@ -26,13 +26,16 @@ struct Price {
 // (errors of one operation's parts are common to it).
 Price operator+(const Price& a, const Price& b);
 
-// Time by grade, and the band of the sum: errors within a grade are taken as half common, half
-// independent (a model's bias is common to its predictions); errors of different grades as
-// independent.
+// What a price is of. Prices of one kind come from one model and one regime of the device: they err
+// alike, and many of them do not average out. Different kinds err independently.
+enum class WorkKind : std::uint8_t { kMultiplication, kAttention, kMemoryBound, kCommunication };
+inline constexpr int kWorkKinds = 4;
+
+// Time by grade, and the band of the sum: bands of a kind of work add up in proportion to their
+// times, those of different kinds as independent errors do.
 class Evidence {
  public:
-  // `times` repetitions of one operation err alike.
-  void add(const Price& price, std::int64_t times = 1);
+  void add(const Price& price, WorkKind kind, std::int64_t times = 1);
   void add(const Evidence& other, std::int64_t times = 1);
   Time total() const;
   double share(Grade grade) const;  // of total(); 0 where total is zero
@@ -40,8 +43,7 @@ class Evidence {
 
  private:
   std::array<double, kGrades> seconds_{};
-  std::array<double, kGrades> weighted_band_{};  // sum of seconds x band: errors in common
-  std::array<double, kGrades> squared_band_{};   // sum of (seconds x band)^2: errors by chance
+  std::array<double, kWorkKinds> error_{};  // sum of seconds x band
 };
 
 }  // namespace headway

@@ -27,6 +27,7 @@ const std::vector<Entry>& entries() {
       {"h200", recipes::h200},
       {"h800", recipes::h800},
       {"host-cpu", recipes::host_cpu},
+      {"mi300x", recipes::mi300x},
       {"v100-sxm2-16gb",
        [](const PointSet& points) { return recipes::v100(points, "v100-sxm2-16gb"); }},
       {"v100-sxm2-32gb",

@@ -118,6 +118,7 @@ void read_machine_side(SourcedValues& values, Software& software) {
   values.take("host_tp_jitter", software.host_tp_jitter, factors);
   values.boolean("batched_p2p", software.batched_p2p);
   values.boolean("p2p_synchronises", software.p2p_synchronises);
+  values.boolean("data_synchronises", software.data_synchronises);
   values.boolean("overlap_p2p_needs_interleaving", software.overlap_p2p_needs_interleaving);
   values.take("bucket_elements_per_dp", software.bucket_elements_per_dp, [](ObjectReader& leaf) {
     return leaf.integer("value", {.min = 0, .max = std::int64_t{1} << 40});

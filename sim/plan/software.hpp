@@ -46,6 +46,8 @@ struct Software {
   bool overlap_tp_input_gradient = true;
   bool batched_p2p = true;        // send and receive of a step are posted and awaited together
   bool p2p_synchronises = false;  // the host waits for the device after each p2p
+  // The host waits for the device where the data of a micro-batch arrives.
+  bool data_synchronises = false;
   std::int64_t vocabulary_multiple = 128;  // padded to this times tp; 1: not padded
   bool pad_vocabulary_at_tp1 = true;
   Launch launch = Launch::kEager;

@@ -84,6 +84,13 @@ std::vector<std::int64_t> plays(const LoweredStep& lowered, std::size_t device) 
   return counts;
 }
 
+WorkKind work_kind(const Operation& operation) {
+  if (std::holds_alternative<Gemm>(operation)) return WorkKind::kMultiplication;
+  if (std::holds_alternative<Attention>(operation)) return WorkKind::kAttention;
+  if (std::holds_alternative<Collective>(operation)) return WorkKind::kCommunication;
+  return WorkKind::kMemoryBound;
+}
+
 Evidence evidence_of(const SimulatedStep& step, std::size_t device) {
   const std::vector<std::int64_t> counts = plays(step.lowered, device);
   Evidence evidence;
@@ -92,7 +99,8 @@ Evidence evidence_of(const SimulatedStep& step, std::size_t device) {
     for (const TaskOrigin& origin : step.lowered.origins[t]) {
       // What runs beside compute counts only where it is waited for, and that is booked elsewhere.
       if (operation_of(step, origin).stream != 0) continue;
-      evidence.add(step.lowered.prices[static_cast<std::size_t>(origin.price)].price, counts[t]);
+      evidence.add(step.lowered.prices[static_cast<std::size_t>(origin.price)].price,
+                   work_kind(operation_of(step, origin).operation), counts[t]);
     }
   }
   return evidence;

@@ -277,8 +277,7 @@ class Lowering {
       task.stream = operation.stream;
       task.duration = price.price.time;
       task.host = host_time(operation, price, backward);
-      task.host_waits =
-          operation.host_waits || (input_.software.launch_blocking && operation.stream == 0);
+      task.host_waits = host_waits(operation);
       task.label = static_cast<int>(i);
       task.cause = static_cast<int>(operation.cause);
       task.sensitivity = sensitivity(operation);
@@ -293,6 +292,13 @@ class Lowering {
       result.tasks.push_back(std::move(task));
     }
     return result;
+  }
+
+  bool host_waits(const TemplateOperation& operation) const {
+    const Software& software = input_.software;
+    if (operation.host_waits || (software.launch_blocking && operation.stream == 0)) return true;
+    const auto* host = std::get_if<HostWork>(&operation.operation);
+    return software.data_synchronises && host != nullptr && host->kind == HostKind::kMicroBatch;
   }
 
   static int sensitivity(const TemplateOperation& operation) {

@@ -25,6 +25,7 @@ struct PredictedRun {
   bool out_of_memory = false;                             // measured
   bool fits = true;                                       // predicted
   std::string identity;                                   // equal for identical jobs
+  std::map<std::string, std::string> decided;             // assumed values replaced, by job key
   std::map<std::string, std::string> properties;          // "gpu" -> "a100-sxm-80gb", "tp" -> "8"
 
   double error() const { return *predicted_s / *measured_s - 1; }

@@ -44,7 +44,7 @@ std::optional<MeasuredRun> read_run(const JsonNode& node, Problems& problems) {
                     : reliability == "medium" ? Reliability::kMedium
                                               : Reliability::kLow;
   run.group = reader.string("group").value_or("");
-  reader.strings("assumed");
+  run.assumed = reader.strings("assumed").value_or(std::vector<std::string>{});
   reader.string("notes");
   if (const auto measured = reader.object("measured")) {
     read_measured(*measured, run, problems);

@@ -24,7 +24,8 @@ struct MeasuredRun {
   std::optional<Bytes> memory_peak;
   std::string memory_kind = "allocated";  // "allocated", "reserved" or "device"
   bool out_of_memory = false;
-  std::string group;  // runs that differ only in plan or software share one
+  std::string group;                 // runs that differ only in plan or software share one
+  std::vector<std::string> assumed;  // what the source does not state, in its table's words
 
   MeasuredRun() = delete;
   explicit MeasuredRun(JsonNode job_node) : job(std::move(job_node)) {}

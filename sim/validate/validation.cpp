@@ -14,6 +14,7 @@
 #include "sim/plan/job.hpp"
 #include "sim/report/step_report.hpp"
 #include "sim/simulate/simulated_step.hpp"
+#include "sim/validate/assumed_values.hpp"
 
 namespace headway {
 
@@ -75,6 +76,14 @@ PredictedRun predict(const MeasuredRun& run, const Job& job, const Profile& prof
   return predicted;
 }
 
+// REQUIRES: the job read without problems, and the overrides are legal in it.
+Job reread(const MeasuredRun& run, const std::vector<JobOverride>& overrides) {
+  Problems problems;
+  JobReading reading = read_job(run.job, overrides, problems);
+  problems.throw_if_any();
+  return *std::move(reading.job);
+}
+
 Outcome run_one(const MeasuredRun& run, Profiles& profiles) {
   const auto skip = [&](const std::string& why) { return SkippedRun{run.id, run.file, why}; };
   try {
@@ -88,7 +97,11 @@ Outcome run_one(const MeasuredRun& run, Profiles& profiles) {
       }
       return skip(why);
     }
-    PredictedRun predicted = predict(run, *reading.job, profiles.get(reading.job->profile));
+    const Profile& profile = profiles.get(reading.job->profile);
+    const std::vector<JobOverride> decided = decide_assumed(run, *reading.job, profile.device);
+    PredictedRun predicted =
+        predict(run, decided.empty() ? *reading.job : reread(run, decided), profile);
+    for (const JobOverride& each : decided) predicted.decided[each.key] = each.value;
     predicted.id = run.id;
     predicted.file = run.file;
     predicted.group = run.group;
@@ -128,7 +141,9 @@ void write_run(JsonWriter& json, const PredictedRun& run) {
     json.field("measured_bytes", *run.measured_bytes)
         .field("predicted_bytes", *run.predicted_bytes);
   }
-  json.field("fits", run.fits).field("used_in_fit", run.used_in_fit).end_object();
+  json.field("fits", run.fits).field("used_in_fit", run.used_in_fit);
+  for (const auto& [key, value] : run.decided) json.field("assumed " + key, value);
+  json.end_object();
 }
 
 std::string percent(double share) {

@@ -22,7 +22,7 @@ TEST(ShippedTopologies, AreThoseOfTheMeasuredRunsAndOthersThatUsersName) {
                                      "a100-roce-8x200", "dgx-a100", "dgx-b200", "dgx-b300",
                                      "dgx-h100", "dgx-h200", "gb200-nvl72", "gb300-nvl72",
                                      "grand-teton-h100-96gb", "h100-800g", "h800", "host-cpu",
-                                     "jean-zay-a100", "jean-zay-v100", "v100-1x100"));
+                                     "jean-zay-a100", "jean-zay-v100", "mi300x", "v100-1x100"));
 }
 
 TEST(ShippedTopologies, HaveNoProblems) {
@@ -57,6 +57,7 @@ TEST(ShippedTopologies, HaveTheNodesAndProfilesOfTheTable) {
       {"h100-800g", {8, 4, 200, {"h100-sxm"}}},
       {"grand-teton-h100-96gb", {8, 8, 400, {"h100-96gb-500w"}}},
       {"h800", {8, 8, 400, {"h800"}}},
+      {"mi300x", {8, 8, 400, {"mi300x"}}},
       {"dgx-b200", {8, 8, 400, {"b200"}}},
       {"dgx-b300", {8, 8, 800, {"b300"}}},
       {"gb200-nvl72", {4, 4, 400, {"gb200"}}},

@@ -11,6 +11,8 @@ Price price(double seconds, Grade grade, double band) {
   return {Time::from_seconds(seconds), grade, band};
 }
 
+constexpr WorkKind kWork = WorkKind::kMultiplication;
+
 TEST(Evidence, IsNothingBeforeAnythingIsAdded) {
   const Evidence evidence;
   EXPECT_EQ(evidence.total(), Time::zero());
@@ -20,40 +22,39 @@ TEST(Evidence, IsNothingBeforeAnythingIsAdded) {
 
 TEST(Evidence, SharesAreOfTheWholeTime) {
   Evidence evidence;
-  evidence.add(price(3, Grade::kMeasured, 0.1));
-  evidence.add(price(1, Grade::kFitted, 0.2), 5);
+  evidence.add(price(3, Grade::kMeasured, 0.1), kWork);
+  evidence.add(price(1, Grade::kFitted, 0.2), kWork, 5);
   EXPECT_EQ(evidence.total(), Time::from_seconds(8));
   EXPECT_DOUBLE_EQ(evidence.share(Grade::kMeasured), 3.0 / 8);
   EXPECT_DOUBLE_EQ(evidence.share(Grade::kFitted), 5.0 / 8);
   EXPECT_EQ(evidence.share(Grade::kAnchored), 0);
 }
 
-TEST(Evidence, ErrorsOfAGradeAreHalfCommonHalfTheirOwn) {
+TEST(Evidence, ErrorsOfAKindOfWorkDoNotAverageOut) {
   Evidence evidence;
-  evidence.add(price(1, Grade::kFitted, 0.2));
-  evidence.add(price(1, Grade::kFitted, 0.2));
-  // common: 0.4 s; own: sqrt(0.04 + 0.04) s; variance = (0.16 + 0.08) / 2 = 0.12; over 2 s
-  EXPECT_DOUBLE_EQ(evidence.band(), std::sqrt(0.12) / 2);
+  evidence.add(price(1, Grade::kMeasured, 0.1), kWork);
+  evidence.add(price(3, Grade::kFitted, 0.2), kWork);
+  EXPECT_DOUBLE_EQ(evidence.band(), (0.1 + 0.6) / 4);
 }
 
 TEST(Evidence, RepetitionsOfOneOperationErrAlike) {
   Evidence evidence;
-  evidence.add(price(1, Grade::kFitted, 0.2), 10);
+  evidence.add(price(1, Grade::kFitted, 0.2), kWork, 10);
   EXPECT_DOUBLE_EQ(evidence.band(), 0.2);
 }
 
-TEST(Evidence, ErrorsOfDifferentGradesAreIndependent) {
+TEST(Evidence, ErrorsOfDifferentKindsOfWorkAreIndependent) {
   Evidence evidence;
-  evidence.add(price(3, Grade::kMeasured, 0.1));
-  evidence.add(price(4, Grade::kExtrapolated, 0.1));
+  evidence.add(price(3, Grade::kMeasured, 0.1), WorkKind::kMultiplication);
+  evidence.add(price(4, Grade::kMeasured, 0.1), WorkKind::kCommunication);
   // sqrt(0.3^2 + 0.4^2) / 7
   EXPECT_DOUBLE_EQ(evidence.band(), 0.5 / 7);
 }
 
 TEST(Evidence, AWholeCanBeAddedManyTimes) {
   Evidence layer;
-  layer.add(price(1, Grade::kMeasured, 0.1));
-  layer.add(price(2, Grade::kFitted, 0.2), 3);
+  layer.add(price(1, Grade::kMeasured, 0.1), kWork);
+  layer.add(price(2, Grade::kFitted, 0.2), kWork, 3);
   Evidence model;
   model.add(layer, 24);
   EXPECT_EQ(model.total(), Time::from_seconds(24 * 7));

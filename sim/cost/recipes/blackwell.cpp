@@ -135,6 +135,7 @@ Profile gb200(const PointSet& points) {
   Profile profile = sister_of(b200(points), points, "gb200", "GB200");
   const auto own = collective_curves(points, "GB200", "aic-nccl", Grade::kMeasured);
   if (!own.empty()) profile.collectives = own;
+  add_checked_attention(points, "GB200", "trtllm-ctx-fmha", profile);
   profile.note += "; collectives of 2 and 4 GPUs its own";
   return profile;
 }

@@ -206,7 +206,7 @@ Profile h200(const PointSet& points) {
   for (AttentionRate& rate : profile.attention) rate.floor = Grade::kExtrapolated;
   add_checked_attention(points, kH200, "trtllm-ctx-fmha", profile);
   add_memory(points, profile);
-  profile.memory.measured.clear();
+  profile.memory.measured = fit_kernels(points.elementwise, kH200);
   profile.memory.grade = Grade::kExtrapolated;
   for (KernelRate& rate : profile.memory.kernels) rate.grade = Grade::kExtrapolated;
   profile.memory.efficiency = kH200MemoryEfficiency;

@@ -24,6 +24,8 @@ Profile h100(const PointSet& points);
 Profile h100_96gb(const PointSet& points);
 Profile h800(const PointSet& points);
 Profile h200(const PointSet& points);
+// Instinct.
+Profile mi300x(const PointSet& points);
 // Blackwell.
 Profile b200(const PointSet& points);
 Profile b300(const PointSet& points);
