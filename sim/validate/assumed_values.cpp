@@ -1,6 +1,7 @@
 #include "sim/validate/assumed_values.hpp"
 
 #include <algorithm>
+#include <string>
 
 #include "sim/price/memory.hpp"
 #include "sim/program/training_step.hpp"
@@ -9,16 +10,17 @@ namespace headway {
 
 namespace {
 
-// The job on one device, one sequence at a time, without recomputation.
-std::vector<JobOverride> alone() {
-  return {{"plan.recompute", "none", ""}, {"plan.tp", "1", ""},          {"plan.pp", "1", ""},
-          {"plan.micro_batch", "1", ""},  {"plan.schedule", "1f1b", ""}, {"cluster.gpus", "1", ""},
-          {"global_batch", "1", ""}};
+// The job's micro-batch on one device, without recomputation.
+std::vector<JobOverride> alone(const Job& job) {
+  return {
+      {"plan.recompute", "none", ""}, {"plan.tp", "1", ""},
+      {"plan.pp", "1", ""},           {"plan.schedule", "1f1b", ""},
+      {"cluster.gpus", "1", ""},      {"global_batch", std::to_string(job.plan.micro_batch), ""}};
 }
 
-bool one_device_holds(const MeasuredRun& run, const Device& device) {
+bool one_device_holds(const MeasuredRun& run, const Job& job, const Device& device) {
   Problems problems;
-  const JobReading reading = read_job(run.job, alone(), problems);
+  const JobReading reading = read_job(run.job, alone(job), problems);
   if (!problems.empty() || !reading.job) return false;
   return report_memory(*reading.job, lower(*reading.job), device).fits;
 }
@@ -29,7 +31,7 @@ std::vector<JobOverride> decide_assumed(const MeasuredRun& run, const Job& job,
                                         const Device& device) {
   const bool assumed =
       std::find(run.assumed.begin(), run.assumed.end(), "recompute") != run.assumed.end();
-  if (!assumed || job.plan.recompute != Recompute::kFull || !one_device_holds(run, device)) {
+  if (!assumed || job.plan.recompute != Recompute::kFull || !one_device_holds(run, job, device)) {
     return {};
   }
   return {{"plan.recompute", "none", "assumed recompute"}};

@@ -13,10 +13,10 @@ namespace headway {
 // The values to put in place of assumed ones.
 //
 // Full recomputation is a choice made per model, to make it fit: where it is assumed, and one
-// device holds the model without it (one sequence at a time), it is taken as not used. In the 704
-// small runs of arXiv 2312.12391 the time that hidden size 2048 takes longer than 1024 would, with
-// recomputation, need multiplications at 309 of the device's 312 TFLOP/s; the same authors' models
-// that do not fit so take the time that recomputation explains.
+// device alone holds the whole model and a micro-batch without it, it is taken as not used. In the
+// 704 small runs of arXiv 2312.12391 the time that hidden size 2048 takes longer than 1024 would,
+// with recomputation, need multiplications at 309 of the device's 312 TFLOP/s; the same authors'
+// models that do not fit so take the time that recomputation explains.
 std::vector<JobOverride> decide_assumed(const MeasuredRun& run, const Job& job,
                                         const Device& device);
 

@@ -141,6 +141,13 @@ TEST_F(ComputeCostOnA100, EagerVariantsLaunchMore) {
   EXPECT_EQ(cost_.launches(norm), 7);
   EXPECT_EQ(cost_.launches(gemm(1, 1, 1)), 1);
   EXPECT_EQ(cost_.launches(HostWork{}), 0);
+  // Two multiplications, the softmax, and the copy that brings the heads together; backward four,
+  // one, and the copy that takes them apart.
+  Attention unfused;
+  unfused.kernel = AttentionKernel::kUnfused;
+  EXPECT_EQ(cost_.launches(unfused), 4);
+  unfused.backward = true;
+  EXPECT_EQ(cost_.launches(unfused), 6);
   EXPECT_EQ(cost_.launches(Collective{}), 1);
 }
 

@@ -48,6 +48,19 @@ TEST(SimulatedStep, EveryDeviceAccountsForTheWholeStep) {
   }
 }
 
+// A launch-bound step: while the host waits where a micro-batch's data arrives, the device runs
+// out of work.
+TEST(SimulatedStep, AHostThatWaitsForItsDataCannotRunAhead) {
+  Job job = job_of(R"({
+    "model": "gpt3-1.7b", "cluster": {"topology": "dgx-a100", "gpus": 1}, "sequence_length": 1024,
+    "global_batch": 8, "software": {"framework": "megatron-2022"}, "plan": {"micro_batch": 1}})");
+  job.software.host_per_kernel_forward = Time::from_microseconds(60);
+  job.software.data_synchronises = false;
+  const Time ahead = simulate_step(job, a100()).timeline.makespan;
+  job.software.data_synchronises = true;
+  EXPECT_GT(simulate_step(job, a100()).timeline.makespan, ahead);
+}
+
 TEST(SimulatedStep, ASlowRankSlowsTheStepAndSplitsItsClass) {
   const Job job = job_of(R"({
     "model": "gpt3-1.7b", "cluster": {"topology": "dgx-a100", "gpus": 16}, "sequence_length": 2048,

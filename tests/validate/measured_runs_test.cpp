@@ -43,6 +43,7 @@ TEST(MeasuredRuns, AreReadWithTheirMeasurements) {
   EXPECT_EQ(runs[0].iteration_time, Time::from_seconds(1.5));
   EXPECT_EQ(runs[0].memory_peak, Bytes{7});
   EXPECT_EQ(runs[0].memory_kind, "reserved");
+  EXPECT_EQ(runs[0].assumed, (std::vector<std::string>{"vocab"}));
 }
 
 TEST(MeasuredRuns, EveryFaultIsNamedWithItsPlace) {
