@@ -9,12 +9,12 @@ namespace {
 
 std::vector<JobOverride> decided(const std::string& model, const std::string& recompute,
                                  const std::vector<std::string>& assumed) {
-  MeasuredRun run(JsonNode::parse_text(
-      R"({"model": ")" + model + R"(", "cluster": {"topology": "dgx-a100", "gpus": 8},
+  MeasuredRun run(JsonNode::parse_text(R"({"model": ")" + model +
+                                           R"(", "cluster": {"topology": "dgx-a100", "gpus": 8},
           "sequence_length": 2048, "global_batch": 8, "software": {"framework": "megatron-2022"},
           "plan": {"tp": 8, "micro_batch": 4, "recompute": ")" +
-          recompute + "\"}}",
-      "run"));
+                                           recompute + "\"}}",
+                                       "run"));
   run.assumed = assumed;
   Problems problems;
   const JobReading reading = read_job(run.job, {}, problems);

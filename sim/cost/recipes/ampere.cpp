@@ -22,8 +22,8 @@ constexpr double kSustainedBand = 0.04;
 constexpr double kMemoryEfficiency = 0.80;
 constexpr double kMemoryBand = 0.15;
 constexpr double kKernelUs = 2;
-// FlashAttention-1, causal, head dimension 128, and the same at 1k and 16k tokens (bar charts of Dao
-// 2023, figures 4 to 6): TFLOP/s. FlashAttention-2 gains on it with the sequence.
+// FlashAttention-1, causal, head dimension 128, and the same at 1k and 16k tokens (bar charts of
+// Dao 2023, figures 4 to 6): TFLOP/s. FlashAttention-2 gains on it with the sequence.
 constexpr double kFlash1Forward = 115;
 constexpr double kFlash1Backward = 95;
 constexpr double kFlash1Band = 0.2;
