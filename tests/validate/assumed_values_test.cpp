@@ -12,7 +12,7 @@ std::vector<JobOverride> decided(const std::string& model, const std::string& re
   MeasuredRun run(JsonNode::parse_text(R"({"model": ")" + model +
                                            R"(", "cluster": {"topology": "dgx-a100", "gpus": 8},
           "sequence_length": 2048, "global_batch": 8, "software": {"framework": "megatron-2022"},
-          "plan": {"tp": 8, "micro_batch": 4, "recompute": ")" +
+          "plan": {"tp": 8, "micro_batch": 2, "recompute": ")" +
                                            recompute + "\"}}",
                                        "run"));
   run.assumed = assumed;
@@ -22,8 +22,8 @@ std::vector<JobOverride> decided(const std::string& model, const std::string& re
   return decide_assumed(run, *reading.job, *find_device("a100-sxm-80gb"));
 }
 
-// 1.7 B parameters take 27 GB of state and a micro-batch of four sequences 40 GB: one device holds
-// both. 22 B take five devices.
+// 1.7 B parameters take 31 GB of state (18 bytes each) and two sequences 32 GB of activations
+// (s b h (34 + 5 a s / h) a layer): one device holds both. 175 B take forty devices.
 TEST(AssumedValues, RecomputationIsForModelsThatOneDeviceDoesNotHold) {
   const std::vector<JobOverride> small = decided("gpt3-1.7b", "full", {"vocab", "recompute"});
   ASSERT_EQ(small.size(), 1U);

@@ -23,7 +23,7 @@ TEST(Scatter, HasAPanelForEachSourceOverWholeDecades) {
   EXPECT_THAT(svg, HasSubstr(">zb (1)</text>"));
   // 1 s measured, 10 s predicted on axes from 1 to 10 s of 220: the upper left corner.
   EXPECT_THAT(svg, HasSubstr("cx=\"0.0\" cy=\"0.0\""));
-  EXPECT_EQ(svg.find("NaN"), std::string::npos);
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
 }
 
 TEST(Scatter, LeavesOutWhatHasNoTimeOrIsOfLowReliability) {
