@@ -23,6 +23,7 @@ struct ServerDescription {
   // How GPUs reach each other: a name of gpu_fabrics() (generators.hpp).
   std::string gpu_fabric;
   LinkDescription gpu_link;          // of one GPU: all its links together
+  double gpu_link_factor = 1;        // its bandwidth over the file's, where a job changed it
   int domain_servers = 1;            // servers that share one NVLink domain
   int pcie_switches = 0;             // 0: GPUs and NICs hang on the CPU
   LinkDescription pcie;              // of one GPU, NIC or switch

@@ -293,6 +293,12 @@ void override_links(ClusterDescription& cluster, const std::vector<LinkOverride>
       problems.add(file, change.pointer, "a bandwidth of 0; expected more");
       continue;
     }
+    const GpuFabric* fabric = find_gpu_fabric(cluster.server.gpu_fabric);
+    if (change.bandwidth && change.kind == (fabric == nullptr ? kNvlink : fabric->link_kind)) {
+      const double before = found->second.front()->bandwidth.bytes_per_second;
+      if (before > 0)
+        cluster.server.gpu_link_factor *= change.bandwidth->bytes_per_second / before;
+    }
     for (LinkDescription* link : found->second) {
       if (change.bandwidth) {
         // NICs that serve one GPU together are one link here; the override speaks of one of them.

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "sim/cluster/cluster_description.hpp"
+
 namespace headway {
 
 namespace {
@@ -141,6 +143,12 @@ CollectivePrice CollectiveCost::by_curve(const CollectiveCurve& curve, Collectiv
     price.alone.band = std::max(curve.band, kTransferredBand);
   }
   price.alone.grade = std::max(price.alone.grade, curve.floor);
+  if (const double factor = topology_.description().server.gpu_link_factor; factor != 1) {
+    // Measured on other links: what is no latency goes as their bandwidth does.
+    const Time moving = price.alone.time - price.latency;
+    price.alone.time = price.latency + Time::from_seconds(moving.seconds() / factor);
+    price.alone.grade = std::max(price.alone.grade, Grade::kExtrapolated);
+  }
   price.wire_bytes = rounded(bus_bytes(kind, bytes, ranks));
   if (kind == CollectiveKind::kAllToAll) {
     price.algorithm = "p2p";

@@ -123,6 +123,24 @@ TEST_F(CollectiveCostOnDgxA100, AnUnmeasuredGroupSizeMovesItsBytesAsFastAsItsNei
   EXPECT_NEAR(rate6 / rate8, 1, 0.1);
 }
 
+// The curve was measured on the file's links: of twice their bandwidth, what is no latency takes
+// half as long, and nobody measured that.
+TEST_F(CollectiveCostOnDgxA100, ACurveFollowsOverriddenLinks) {
+  Problems problems;
+  const auto faster = read_topology(
+      "dgx-a100", 1024, {{.kind = "nvlink", .bandwidth = Bandwidth{600e9}, .latency = {}, .pointer = ""}},
+      JsonNode::parse_text("{}", "test"), problems);
+  ASSERT_TRUE(faster);
+  const CollectivePrice before = cost_.price(of(CollectiveKind::kAllReduce, 256 * kMiB), inside(8));
+  const CollectivePrice after = CollectiveCost(profile_, *faster)
+                                    .price(of(CollectiveKind::kAllReduce, 256 * kMiB), inside(8));
+  EXPECT_EQ(after.latency, before.latency);
+  const Time moving_before = before.alone.time - before.latency;
+  const Time moving_after = after.alone.time - after.latency;
+  EXPECT_NEAR(moving_after.seconds(), moving_before.seconds() / 2, 1e-9);
+  EXPECT_EQ(after.alone.grade, Grade::kExtrapolated);
+}
+
 TEST_F(CollectiveCostOnDgxA100, SoftwareThatReachesHalfTheNicTakesTwiceTheTransfer) {
   const Collective large = of(CollectiveKind::kReduceScatter, 8192 * kMiB);
   const CollectivePrice full = cost_.price(large, across(16, 1));
