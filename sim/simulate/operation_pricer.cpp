@@ -40,19 +40,22 @@ OperationPrice price_of(const TemplateOperation& operation, const Role* role,
     result.launches = 0;
   } else if (role == nullptr) {
     const PriceBook::Entry entry = prices.price(operation.operation);
-    result.price = entry.price;
+    result.price = prices.corrected(entry.price, operation.cause);
     result.launches = entry.launches;
   } else if (const Collective& collective = *collective_of(operation); is_message(operation)) {
     result.group_size = 2;
     result.collective = collectives.send(size(collective), role->same_node);
     result.collective.latency += software.p2p_blocking;
     result.collective.alone.time += software.p2p_blocking;
-    result.price = result.collective.alone;
   } else {
     result.group_size = role->placement.ranks;
     result.collective =
         collectives.price(collective, role->placement, network_efficiency(operation, software));
     add_skew(result.collective, prices.profile().device, software);
+  }
+  if (role != nullptr) {
+    result.collective.latency = prices.corrected(result.collective.latency, operation.cause);
+    result.collective.alone = prices.corrected(result.collective.alone, operation.cause);
     result.price = result.collective.alone;
   }
   return result;

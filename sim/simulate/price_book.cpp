@@ -46,6 +46,18 @@ std::size_t PriceBook::Hash::operator()(const Operation& operation) const {
   return std::visit([](const auto& each) { return hash_of(each); }, operation);
 }
 
+Time PriceBook::corrected(Time time, Cause cause) const {
+  const double factor = correction_.factor(cause);
+  return factor == 1 ? time : Time::from_seconds(time.seconds() * factor);
+}
+
+Price PriceBook::corrected(Price price, Cause cause) const {
+  if (correction_.factor(cause) == 1) return price;
+  price.time = corrected(price.time, cause);
+  price.grade = Grade::kAnchored;
+  return price;
+}
+
 PriceBook::Entry PriceBook::price(const Operation& operation) const {
   {
     const std::shared_lock lock(mutex_);

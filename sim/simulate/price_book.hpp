@@ -1,19 +1,33 @@
-// What computations cost on a device, each priced once however many steps ask: plans of one model
-// are made of the same few hundred operations. Safe to use from several threads; what it says does
-// not depend on who asked before.
+// What operations cost on a device, each computation priced once however many steps ask: plans of
+// one model are made of the same few hundred operations. A correction, read off a measured step,
+// may stand over all prices by category. Safe to use from several threads; what it says does not
+// depend on who asked before.
 #pragma once
 
+#include <array>
 #include <shared_mutex>
 #include <unordered_map>
 
 #include "sim/cost/compute_cost.hpp"
+#include "sim/program/program.hpp"
 
 namespace headway {
+
+inline constexpr std::size_t kCauses = static_cast<std::size_t>(Cause::kOther) + 1;
+
+// Measured over predicted time, by cause. Times of the host stand in the software, not in prices.
+struct Correction {
+  std::array<double, kCauses> factors = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+
+  double factor(Cause cause) const { return factors[static_cast<std::size_t>(cause)]; }
+  double& factor(Cause cause) { return factors[static_cast<std::size_t>(cause)]; }
+};
 
 class PriceBook {
  public:
   // REQUIRES: the profile outlives this.
-  explicit PriceBook(const Profile& profile) : profile_(profile), cost_(profile) {}
+  explicit PriceBook(const Profile& profile, const Correction& correction = {})
+      : profile_(profile), correction_(correction), cost_(profile) {}
 
   struct Entry {
     Price price;
@@ -24,12 +38,17 @@ class PriceBook {
   Entry price(const Operation& operation) const;
   const Profile& profile() const { return profile_; }
 
+  // The price under the correction: anchored, where it changes.
+  Price corrected(Price price, Cause cause) const;
+  Time corrected(Time time, Cause cause) const;
+
  private:
   struct Hash {
     std::size_t operator()(const Operation& operation) const;
   };
 
   const Profile& profile_;
+  Correction correction_;
   ComputeCost cost_;
   mutable std::shared_mutex mutex_;
   mutable std::unordered_map<Operation, Entry, Hash> entries_;

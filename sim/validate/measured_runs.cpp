@@ -20,6 +20,15 @@ void read_measured(const JsonNode& node, MeasuredRun& run, Problems& problems) {
     run.memory_kind = *kind;
   }
   run.out_of_memory = measured.boolean("out_of_memory").value_or(false);
+  if (const auto parts = measured.object("breakdown_s")) {
+    ObjectReader breakdown(*parts, problems);
+    for (const char* key :
+         {"compute", "tp", "cp", "ep", "pp", "dp", "bubble", "optimizer", "host", "other"}) {
+      if (const auto seconds = breakdown.number(key, {.min = 0}))
+        run.breakdown[key] = Time::from_seconds(*seconds);
+    }
+    breakdown.finish();
+  }
   measured.finish();
   if (!run.iteration_time && !run.memory_peak && !run.out_of_memory) {
     measured.problem("",

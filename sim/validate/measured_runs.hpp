@@ -2,6 +2,7 @@
 // that was seen. One file is one source.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct MeasuredRun {
   Reliability reliability = Reliability::kHigh;
   JsonNode job;
   std::optional<Time> iteration_time;
+  std::map<std::string, Time> breakdown = {};  // of it, where stated: "compute", "tp", "host", ...
   std::optional<Bytes> memory_peak;
   std::string memory_kind = "allocated";  // "allocated", "reserved" or "device"
   bool out_of_memory = false;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -13,7 +14,9 @@
 #include "sim/cost/profile.hpp"
 #include "sim/plan/job.hpp"
 #include "sim/report/step_report.hpp"
+#include "sim/simulate/price_book.hpp"
 #include "sim/simulate/simulated_step.hpp"
+#include "sim/validate/anchor.hpp"
 #include "sim/validate/assumed_values.hpp"
 
 namespace headway {
@@ -22,19 +25,29 @@ namespace {
 
 using Outcome = std::variant<PredictedRun, SkippedRun>;
 
-// The profiles of all runs, read once; simulations only read them.
-class Profiles {
+// The profiles of all runs, read once, with what is priced by them; simulations only read them.
+class Prices {
  public:
-  const Profile& get(const std::string& name) {
+  explicit Prices(const Correction& correction) : correction_(correction) {}
+
+  const PriceBook& of(const std::string& profile) {
     const std::lock_guard lock(mutex_);
-    const auto found = profiles_.find(name);
-    if (found != profiles_.end()) return found->second;
-    return profiles_.emplace(name, read_profile(name)).first->second;
+    std::unique_ptr<Entry>& entry = entries_[profile];
+    if (!entry) entry = std::make_unique<Entry>(read_profile(profile), correction_);
+    return entry->book;
   }
+  const Correction& correction() const { return correction_; }
 
  private:
+  struct Entry {
+    Profile profile;
+    PriceBook book;
+    Entry(Profile read, const Correction& correction)
+        : profile(std::move(read)), book(profile, correction) {}
+  };
+  Correction correction_;
   std::mutex mutex_;
-  std::map<std::string, Profile> profiles_;
+  std::map<std::string, std::unique_ptr<Entry>> entries_;
 };
 
 std::map<std::string, std::string> properties_of(const Job& job) {
@@ -60,8 +73,11 @@ double predicted_memory(const MemoryReport& memory, const std::string& kind) {
   return static_cast<double>(memory.allocated.count);
 }
 
-PredictedRun predict(const MeasuredRun& run, const Job& job, const Profile& profile) {
-  const SimulatedStep step = simulate_step(job, profile);
+PredictedRun predict(const MeasuredRun& run, const Job& job, const PriceBook& prices) {
+  const Profile& profile = prices.profile();
+  StepOptions options;
+  options.prices = &prices;
+  const SimulatedStep step = simulate_step(job, profile, options);
   const StepReport report = report_step(job, profile, step);
   PredictedRun predicted;
   predicted.predicted_s = report.iteration.seconds();
@@ -84,11 +100,11 @@ Job reread(const MeasuredRun& run, const std::vector<JobOverride>& overrides) {
   return *std::move(reading.job);
 }
 
-Outcome run_one(const MeasuredRun& run, Profiles& profiles) {
+Outcome run_one(const MeasuredRun& run, Prices& prices) {
   const auto skip = [&](const std::string& why) { return SkippedRun{run.id, run.file, why}; };
   try {
     Problems problems;
-    const JobReading reading = read_job(run.job, {}, problems);
+    JobReading reading = read_job(run.job, {}, problems);
     problems.throw_if_any();
     if (!reading.not_built.empty()) {
       std::string why = "not built yet: ";
@@ -97,10 +113,12 @@ Outcome run_one(const MeasuredRun& run, Profiles& profiles) {
       }
       return skip(why);
     }
-    const Profile& profile = profiles.get(reading.job->profile);
-    const std::vector<JobOverride> decided = decide_assumed(run, *reading.job, profile.device);
-    PredictedRun predicted =
-        predict(run, decided.empty() ? *reading.job : reread(run, decided), profile);
+    const PriceBook& book = prices.of(reading.job->profile);
+    const std::vector<JobOverride> decided =
+        decide_assumed(run, *reading.job, book.profile().device);
+    Job job = decided.empty() ? std::move(*reading.job) : reread(run, decided);
+    job.software = corrected(std::move(job.software), prices.correction());
+    PredictedRun predicted = predict(run, job, book);
     for (const JobOverride& each : decided) predicted.decided[each.key] = each.value;
     predicted.id = run.id;
     predicted.file = run.file;
@@ -176,14 +194,14 @@ std::string skipped_text(const std::vector<SkippedRun>& skipped) {
 }  // namespace
 
 Validation validate(const std::vector<MeasuredRun>& runs, const ValidationOptions& options) {
-  Profiles profiles;
+  Prices prices(options.anchor ? anchored_by(*options.anchor) : Correction{});
   std::vector<std::optional<Outcome>> outcomes(runs.size());
   std::atomic<std::size_t> next{0};
   std::size_t done = 0;
   std::mutex progress_mutex;
   const auto work = [&] {
     for (std::size_t i = next++; i < runs.size(); i = next++) {
-      outcomes[i] = run_one(runs[i], profiles);
+      outcomes[i] = run_one(runs[i], prices);
       const std::lock_guard lock(progress_mutex);
       ++done;
       if (options.progress) options.progress(done, runs.size());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,8 @@ struct Validation {
 
 struct ValidationOptions {
   int threads = 1;
-  bool low = false;  // count runs of low reliability too
+  bool low = false;                        // count runs of low reliability too
+  std::optional<MeasuredRun> anchor = {};  // a measured step that corrects all predictions
   // Called from one thread at a time with how many runs are done.
   std::function<void(std::size_t done, std::size_t all)> progress;
 };

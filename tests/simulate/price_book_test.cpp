@@ -26,6 +26,18 @@ TEST(PriceBook, SaysWhatTheCostModelSaysEveryTime) {
   }
 }
 
+TEST(PriceBook, StandsUnderACorrection) {
+  const Profile profile = read_profile("a100-sxm-80gb");
+  Correction correction;
+  correction.factor(Cause::kCompute) = 1.25;
+  const PriceBook book(profile, correction);
+  const Price price{Time::from_microseconds(80), Grade::kMeasured, 0.1};
+  EXPECT_EQ(book.corrected(price, Cause::kCompute).time, Time::from_microseconds(100));
+  EXPECT_EQ(book.corrected(price, Cause::kCompute).grade, Grade::kAnchored);
+  EXPECT_EQ(book.corrected(price, Cause::kOptimizer).time, price.time);
+  EXPECT_EQ(book.corrected(price, Cause::kOptimizer).grade, Grade::kMeasured);
+}
+
 // What the profile lacks is said each time, never remembered as free.
 TEST(PriceBook, SaysWhatIsMissingEveryTime) {
   const Profile profile = read_profile("a100-sxm-80gb");
