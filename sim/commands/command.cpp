@@ -59,6 +59,12 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"simulate", "plays one training step out and says how long it takes and why",
        simulate_command},
+      {"plan", "searches what a job leaves open: which degrees, which schedule, and why",
+       plan_command},
+      {"whatif", "a job for every combination of values of some fields, as a table",
+       whatif_command},
+      {"explain", "why a step takes as long as it does, and what more of a resource would buy",
+       explain_command},
       {"execute", "runs one training step for real (small models) and checks its numbers",
        execute_command},
       {"validate", "simulates measured runs and prints how far off it is", validate_command},

@@ -35,6 +35,9 @@ struct Command {
 };
 
 int simulate_command(const CommandLine& line);
+int plan_command(const CommandLine& line);
+int whatif_command(const CommandLine& line);
+int explain_command(const CommandLine& line);
 int execute_command(const CommandLine& line);
 int validate_command(const CommandLine& line);
 int fit_command(const CommandLine& line);

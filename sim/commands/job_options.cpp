@@ -78,18 +78,23 @@ std::vector<JobOverride> JobOptions::overrides(Problems& problems) const {
   return overrides;
 }
 
-Job JobOptions::read() const {
+JobOptions::Source JobOptions::source() const {
   Problems problems;
-  const std::vector<JobOverride> overrides = this->overrides(problems);
-  if (file_.empty() && overrides.empty()) {
+  std::vector<JobOverride> options = overrides(problems);
+  if (file_.empty() && options.empty()) {
     problems.add(name(), "",
                  "a job is missing: give a JOB.json or at least --model, --cluster, "
                  "--gpus, --sequence-length and --global-batch");
   }
   problems.throw_if_any();
-  const JsonNode node =
-      file_.empty() ? JsonNode::parse_text("{}", name()) : JsonNode::parse_file(file_);
-  JobReading reading = read_job(node, overrides, problems);
+  return {file_.empty() ? JsonNode::parse_text("{}", name()) : JsonNode::parse_file(file_),
+          std::move(options)};
+}
+
+Job JobOptions::read() const {
+  const Source job = source();
+  Problems problems;
+  JobReading reading = read_job(job.document, job.overrides, problems);
   for (const NotYetBuilt& missing : reading.not_built) {
     problems.add(name(), missing.pointer, missing.rule + " is not built yet in this version");
   }

@@ -23,6 +23,13 @@ class JobOptions {
   Job read() const;
   // What the options say, by dotted key. Adds a problem for what is no KEY=VALUE.
   std::vector<JobOverride> overrides(Problems& problems) const;
+  // The job's document ({} without a file) and the options over it, for commands that read it
+  // themselves. Throws InvalidInput where there is neither.
+  struct Source {
+    JsonNode document;
+    std::vector<JobOverride> overrides;
+  };
+  Source source() const;
   // The job's file, or "command line".
   std::string name() const;
 
