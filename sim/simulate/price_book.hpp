@@ -17,8 +17,9 @@ inline constexpr std::size_t kCauses = static_cast<std::size_t>(Cause::kOther) +
 
 // Measured over predicted time, by cause. Times of the host stand in the software, not in prices.
 struct Correction {
-  std::array<double, kCauses> factors = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+  std::array<double, kCauses> factors;
 
+  Correction() { factors.fill(1); }
   double factor(Cause cause) const { return factors[static_cast<std::size_t>(cause)]; }
   double& factor(Cause cause) { return factors[static_cast<std::size_t>(cause)]; }
 };
