@@ -21,6 +21,15 @@ std::vector<T> laid_end_to_end(const Collective& collective, const std::vector<O
   return load_group<T>(operands, size);
 }
 
+// The members of a collective, and whose results are wanted.
+struct Members {
+  std::span<const CollectiveMember> all;
+  std::size_t first = 0, last = 0;  // wanted: [first, last)
+
+  bool wants(std::size_t member) const { return member >= first && member < last; }
+  std::span<const CollectiveMember> wanted() const { return all.subspan(first, last - first); }
+};
+
 template <typename T>
 void spread(const Collective& collective, const std::vector<T>& values,
             const std::vector<Operand>& operands) {
@@ -74,46 +83,49 @@ Cut cut_of(const Collective& collective, const std::vector<Operand>& whole,
 }
 
 template <typename T>
-void reduce_scatter(const Collective& collective, std::span<const CollectiveMember> members) {
-  const auto parts = static_cast<std::int64_t>(members.size());
-  const Cut cut = cut_of(collective, members[0].reads, members[0].writes, parts);
-  const std::vector<T> total = reduced<T>(collective, members);
+void reduce_scatter(const Collective& collective, const Members& members) {
+  const auto parts = static_cast<std::int64_t>(members.all.size());
+  const Cut cut = cut_of(collective, members.all[0].reads, members.all[0].writes, parts);
+  const std::vector<T> total = reduced<T>(collective, members.all);
   std::vector<T> part(static_cast<std::size_t>(cut.rows * cut.part_width));
   for (std::int64_t p = 0; p < parts; ++p) {
+    if (!members.wants(static_cast<std::size_t>(p))) continue;
     for (std::int64_t row = 0; row < cut.rows; ++row) {
       std::copy_n(total.data() + row * cut.whole_width + p * cut.part_width, cut.part_width,
                   part.data() + row * cut.part_width);
     }
-    spread(collective, part, members[static_cast<std::size_t>(p)].writes);
+    spread(collective, part, members.all[static_cast<std::size_t>(p)].writes);
   }
 }
 
 template <typename T>
-void all_gather(const Collective& collective, std::span<const CollectiveMember> members) {
-  const auto parts = static_cast<std::int64_t>(members.size());
-  const Cut cut = cut_of(collective, members[0].writes, members[0].reads, parts);
+void all_gather(const Collective& collective, const Members& members) {
+  const auto parts = static_cast<std::int64_t>(members.all.size());
+  const Cut cut = cut_of(collective, members.all[0].writes, members.all[0].reads, parts);
   std::vector<T> whole(static_cast<std::size_t>(collective.elements));
   for (std::int64_t p = 0; p < parts; ++p) {
     const std::vector<T> part = laid_end_to_end<T>(
-        collective, members[static_cast<std::size_t>(p)].reads, cut.rows * cut.part_width);
+        collective, members.all[static_cast<std::size_t>(p)].reads, cut.rows * cut.part_width);
     for (std::int64_t row = 0; row < cut.rows; ++row) {
       std::copy_n(part.data() + row * cut.part_width, cut.part_width,
                   whole.data() + row * cut.whole_width + p * cut.part_width);
     }
   }
-  for (const CollectiveMember& member : members) spread(collective, whole, member.writes);
+  for (const CollectiveMember& member : members.wanted()) {
+    spread(collective, whole, member.writes);
+  }
 }
 
 template <typename T>
-void all_to_all(const Collective& collective, std::span<const CollectiveMember> members) {
-  const std::size_t parts = members.size();
+void all_to_all(const Collective& collective, const Members& members) {
+  const std::size_t parts = members.all.size();
   if (collective.elements % static_cast<std::int64_t>(parts) != 0) {
     refuse(collective, "the elements do not divide among the ranks");
   }
   const std::size_t part = static_cast<std::size_t>(collective.elements) / parts;
   std::vector<std::vector<T>> given, taken(parts);
   given.reserve(parts);
-  for (const CollectiveMember& member : members) {
+  for (const CollectiveMember& member : members.all) {
     given.push_back(laid_end_to_end<T>(collective, member.reads, collective.elements));
   }
   for (std::size_t to = 0; to < parts; ++to) {
@@ -122,16 +134,20 @@ void all_to_all(const Collective& collective, std::span<const CollectiveMember> 
       taken[to].insert(taken[to].end(), first, first + part);
     }
   }
-  for (std::size_t to = 0; to < parts; ++to) spread(collective, taken[to], members[to].writes);
+  for (std::size_t to = members.first; to < members.last; ++to) {
+    spread(collective, taken[to], members.all[to].writes);
+  }
 }
 
 template <typename T>
-void communicate_as(const Collective& collective, std::span<const CollectiveMember> members) {
+void communicate_as(const Collective& collective, const Members& members) {
   const auto root = static_cast<std::size_t>(collective.root);
   switch (collective.kind) {
     case CollectiveKind::kAllReduce: {
-      const std::vector<T> total = reduced<T>(collective, members);
-      for (const CollectiveMember& member : members) spread(collective, total, member.writes);
+      const std::vector<T> total = reduced<T>(collective, members.all);
+      for (const CollectiveMember& member : members.wanted()) {
+        spread(collective, total, member.writes);
+      }
       return;
     }
     case CollectiveKind::kReduceScatter:
@@ -140,31 +156,33 @@ void communicate_as(const Collective& collective, std::span<const CollectiveMemb
       return all_gather<T>(collective, members);
     case CollectiveKind::kBroadcast: {
       const std::vector<T> values =
-          laid_end_to_end<T>(collective, members[root].reads, collective.elements);
-      for (const CollectiveMember& member : members) spread(collective, values, member.writes);
+          laid_end_to_end<T>(collective, members.all[root].reads, collective.elements);
+      for (const CollectiveMember& member : members.wanted()) {
+        spread(collective, values, member.writes);
+      }
       return;
     }
     case CollectiveKind::kReduce:
-      return spread(collective, reduced<T>(collective, members), members[root].writes);
+      if (!members.wants(root)) return;
+      return spread(collective, reduced<T>(collective, members.all), members.all[root].writes);
     case CollectiveKind::kAllToAll:
       return all_to_all<T>(collective, members);
     case CollectiveKind::kSend:
     case CollectiveKind::kReceive:
+      if (!members.wants(1)) return;
       return spread(collective,
-                    laid_end_to_end<T>(collective, members[0].reads, collective.elements),
-                    members[1].writes);
+                    laid_end_to_end<T>(collective, members.all[0].reads, collective.elements),
+                    members.all[1].writes);
   }
 }
 
-}  // namespace
-
-void communicate(const Collective& collective, std::span<const CollectiveMember> members) {
-  if (members.empty()) refuse(collective, "no members");
-  if (static_cast<std::size_t>(collective.root) >= members.size()) {
+void communicate_among(const Collective& collective, const Members& members) {
+  if (members.all.empty()) refuse(collective, "no members");
+  if (static_cast<std::size_t>(collective.root) >= members.all.size()) {
     refuse(collective, "the root is not in the group");
   }
   bool in_double = false;
-  for (const CollectiveMember& member : members) {
+  for (const CollectiveMember& member : members.all) {
     for (const auto* list : {&member.reads, &member.writes}) {
       for (const Operand& operand : *list) {
         in_double =
@@ -174,6 +192,31 @@ void communicate(const Collective& collective, std::span<const CollectiveMember>
   }
   return in_double ? communicate_as<double>(collective, members)
                    : communicate_as<float>(collective, members);
+}
+
+}  // namespace
+
+void communicate(const Collective& collective, std::span<const CollectiveMember> members) {
+  communicate_among(collective, {members, 0, members.size()});
+}
+
+void communicate_for(const Collective& collective, std::span<const CollectiveMember> members,
+                     std::size_t own) {
+  communicate_among(collective, {members, own, own + 1});
+}
+
+bool reads_of(const Collective& collective, std::size_t from, std::size_t to) {
+  switch (collective.kind) {
+    case CollectiveKind::kBroadcast:
+      return from == static_cast<std::size_t>(collective.root);
+    case CollectiveKind::kReduce:
+      return to == static_cast<std::size_t>(collective.root);
+    case CollectiveKind::kSend:
+    case CollectiveKind::kReceive:
+      return from == 0 && to == 1;
+    default:
+      return true;
+  }
 }
 
 }  // namespace headway

@@ -23,4 +23,12 @@ struct CollectiveMember {
 // std::invalid_argument where the members' sizes do not fit the collective.
 void communicate(const Collective& collective, std::span<const CollectiveMember> members);
 
+// The results of one member alone, where the others live elsewhere: their reads are copies, where
+// reads_of() says so, and their writes are operands without memory.
+void communicate_for(const Collective& collective, std::span<const CollectiveMember> members,
+                     std::size_t own);
+
+// Whether the results of member `to` depend on what member `from` reads.
+bool reads_of(const Collective& collective, std::size_t from, std::size_t to);
+
 }  // namespace headway

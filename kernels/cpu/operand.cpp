@@ -1,5 +1,6 @@
 #include "kernels/cpu/operand.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cassert>
 #include <cmath>
@@ -118,6 +119,31 @@ void store(const Operand& operand, std::int64_t first, std::int64_t count, const
       return store_as<std::uint8_t>(operand, first, count, source);
     default:
       return store_as<float>(operand, first, count, source);
+  }
+}
+
+namespace {
+
+template <typename Held>
+void fill_as(const Operand& operand, double value) {
+  Held held;
+  const Operand one{operand.type, 1, 1, &held};
+  store(one, 0, 1, &value);
+  std::fill_n(static_cast<Held*>(operand.data), operand.elements(), held);
+}
+
+}  // namespace
+
+void fill(const Operand& operand, double value) {
+  switch (held_size(operand.type)) {
+    case 8:
+      return operand.type == DataType::kInt64 ? fill_as<std::int64_t>(operand, value)
+                                              : fill_as<double>(operand, value);
+    case 1:
+      return fill_as<std::uint8_t>(operand, value);
+    default:
+      return operand.type == DataType::kInt32 ? fill_as<std::int32_t>(operand, value)
+                                              : fill_as<float>(operand, value);
   }
 }
 

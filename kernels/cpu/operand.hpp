@@ -69,6 +69,9 @@ void load(const Operand& operand, std::int64_t first, std::int64_t count, T* tar
 template <typename T>
 void store(const Operand& operand, std::int64_t first, std::int64_t count, const T* source);
 
+// Sets every element to a value, converted.
+void fill(const Operand& operand, double value);
+
 // Several buffers as one flat array: their concatenation, padded with zeros to `size`. Storing
 // drops what lies past the last buffer. REQUIRES: the buffers hold at most `size` elements.
 std::int64_t elements_of(std::span<const Operand> group);

@@ -26,11 +26,15 @@ enum class Preference : std::uint8_t { kFirstIssued, kLastIssued };
 
 struct ExecuteOptions {
   int steps = 1;
+  int warm_up = 0;  // steps before those, of which nothing is kept
   std::uint64_t seed = 1;
   OptimizerConstants optimizer;
   std::optional<double> learning_rate;  // else the Program's
   Preference preference = Preference::kFirstIssued;
   Bytes memory_limit;  // per rank; 0: none
+  // Gradients and parameters are kept for a check, and memory that nobody has written is filled
+  // with NaN. Costs time, so that a run which is only timed goes without.
+  bool checked = true;
   // A run in which no operation ends for this long is given up.
   std::chrono::milliseconds patience{60000};
   std::optional<SwappedOperations> swapped;  // a fault on purpose
@@ -58,11 +62,17 @@ struct ExecutionResult {
   std::vector<std::string> deadlock;
 
   std::vector<ExecutedStep> steps;
-  GlobalTensors parameters;                       // after the last step
-  std::vector<std::vector<MeasuredTimes>> times;  // of the last step, as ExecutionPlan lists them
+  GlobalTensors parameters;  // after the last step
+  // Of the step of median duration (of two the shorter), as ExecutionPlan lists operations.
+  std::vector<std::vector<MeasuredTimes>> times;
   Timeline timeline;        // likewise; devices are ranks, instances count issues over all ranks
   std::vector<Bytes> peak;  // by rank, as the Program declares sizes
 };
+
+// Sets the durations of `result.steps`, drops the first `warm_up`, and keeps the times of the step
+// of median duration. `times`: by measured step, rank and operation.
+void set_times(const ExecutionPlan& plan, int warm_up,
+               std::vector<std::vector<std::vector<MeasuredTimes>>> times, ExecutionResult& result);
 
 // REQUIRES: check(program, ...) passes.
 ExecutionResult execute(const Program& program, const ExecuteOptions& options = {});

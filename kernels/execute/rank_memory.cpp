@@ -28,13 +28,15 @@ bool held_in_double(const Program& program) {
   return false;
 }
 
-RankMemory::RankMemory(const ExecutionPlan& plan, int rank, std::uint64_t seed, Bytes limit)
+RankMemory::RankMemory(const ExecutionPlan& plan, int rank, std::uint64_t seed, Bytes limit,
+                       bool poisoned)
     : plan_(plan),
       rank_plan_(plan.ranks[static_cast<std::size_t>(rank)]),
       rank_(rank),
       seed_(seed),
       limit_(limit),
       in_double_(held_in_double(*plan.program)),
+      poisoned_(poisoned),
       blocks_(rank_plan_.allocations.size()),
       delivered_(plan.program->buffers.size()) {
   for (const PlannedOperation& planned : rank_plan_.operations) {
@@ -108,7 +110,7 @@ void RankMemory::make(int allocation) {
   }
   const std::size_t bytes = static_cast<std::size_t>(of.elements()) * held_size(held_type(of.type));
   blocks_[static_cast<std::size_t>(allocation)].held =
-      std::make_unique<std::uint64_t[]>((bytes + 7) / 8);
+      std::make_unique_for_overwrite<std::uint64_t[]>((bytes + 7) / 8);
   in_use_ += of.size();
   peak_ = std::max(peak_, in_use_);
   fill(allocation);
@@ -116,14 +118,11 @@ void RankMemory::make(int allocation) {
 
 void RankMemory::fill(int allocation) {
   const BufferFamily& of = family(allocation);
-  const auto fill_with = [&](double value) {
-    const std::vector<double> values(static_cast<std::size_t>(of.elements()), value);
-    store(operand(allocation), 0, of.elements(), values.data());
-  };
+  const auto fill_with = [&](double value) { headway::fill(operand(allocation), value); };
   switch (of.initial) {
     case InitialValue::kUndefined:
       // Whoever reads what nobody wrote shall be seen.
-      if (of.type != DataType::kBool && of.type != DataType::kInt64 &&
+      if (poisoned_ && of.type != DataType::kBool && of.type != DataType::kInt64 &&
           of.type != DataType::kInt32) {
         fill_with(std::numeric_limits<double>::quiet_NaN());
       }

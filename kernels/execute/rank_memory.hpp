@@ -23,9 +23,9 @@ class AllocationRefused : public std::runtime_error {
 
 class RankMemory {
  public:
-  // `plan` outlives the memory. A limit of 0 bytes is none. Throws AllocationRefused where the
-  // persistent buffers exceed it.
-  RankMemory(const ExecutionPlan& plan, int rank, std::uint64_t seed, Bytes limit);
+  // `plan` outlives the memory. A limit of 0 bytes is none. `poisoned`: real numbers that nobody has
+  // written are NaN. Throws AllocationRefused where the persistent buffers exceed the limit.
+  RankMemory(const ExecutionPlan& plan, int rank, std::uint64_t seed, Bytes limit, bool poisoned);
 
   // Forgets what the step before left; the persistent buffers stay.
   void begin_step(std::int64_t step);
@@ -68,6 +68,7 @@ class RankMemory {
   std::uint64_t seed_;
   Bytes limit_, in_use_, peak_;
   bool in_double_;
+  bool poisoned_;
   std::int64_t step_ = 0;
   std::vector<Block> blocks_;
   std::vector<bool> delivered_;  // by family: its data come with a HostWork

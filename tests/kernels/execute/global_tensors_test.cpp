@@ -98,7 +98,7 @@ TEST(RankMemory, EveryShardingBeginsWithTheSameModel) {
   const ExecutionPlan plan(of);
   GlobalTensors tensors, mirrored;
   for (int rank = 0; rank < 4; ++rank) {
-    const RankMemory memory(plan, rank, 1, {});
+    const RankMemory memory(plan, rank, 1, {}, true);
     for (const int allocation : {0, 1, 2}) {
       const BufferInstance& buffer =
           plan.ranks[0].allocations[static_cast<std::size_t>(allocation)].buffer;
@@ -111,8 +111,8 @@ TEST(RankMemory, EveryShardingBeginsWithTheSameModel) {
     EXPECT_EQ(tensor.disagreement, 0.0) << name;
     EXPECT_EQ(mirrored.tensors().at(name).values, tensor.values) << name;
   }
-  const RankMemory other(plan, 0, 2, {});
-  EXPECT_NE(other.values(0), RankMemory(plan, 0, 1, {}).values(0));
+  const RankMemory other(plan, 0, 2, {}, true);
+  EXPECT_NE(other.values(0), RankMemory(plan, 0, 1, {}, true).values(0));
 }
 
 TEST(ByteText, IsTheSameForEveryReaderAndUsesTheWholeVocabulary) {
