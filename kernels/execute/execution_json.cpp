@@ -82,6 +82,9 @@ std::string execution_json(const ExecutionResult& result, const std::optional<Ch
   json.key("peak_bytes").begin_array(true);
   for (const Bytes peak : result.peak) json.value(peak.count);
   json.end_array();
+  json.key("resident_bytes").begin_array(true);
+  for (const Bytes grown : result.resident) json.value(grown.count);
+  json.end_array();
   if (check) write_check(json, *check);
   json.key("timeline");
   write_timeline(json, result.timeline);

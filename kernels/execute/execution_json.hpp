@@ -11,7 +11,7 @@
 namespace headway {
 
 // {"outcome": "finished", "messages": [..], "deadlock": [..], "steps": [{"loss", "duration_ps"}],
-//  "peak_bytes": [..], "check": {..}, "timeline": {..}}
+//  "peak_bytes": [..], "resident_bytes": [..], "check": {..}, "timeline": {..}}
 std::string execution_json(const ExecutionResult& result, const std::optional<CheckReport>& check);
 
 }  // namespace headway

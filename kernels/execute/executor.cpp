@@ -8,6 +8,7 @@
 
 #include "kernels/execute/measured_timeline.hpp"
 #include "kernels/execute/rank_run.hpp"
+#include "kernels/execute/resident_memory.hpp"
 #include "kernels/execute/wait_for_graph.hpp"
 
 namespace headway {
@@ -35,9 +36,9 @@ class Run : public std::enable_shared_from_this<Run> {
 
   ExecutionResult execute() {
     result_.messages.assign(ranks_.size(), "");
-    in_every_rank([this](int rank) {
-      state(rank).run = std::make_unique<RankRun>(plan_, rank, options_);
-    });
+    const ResidentMemory memory;
+    in_every_rank(
+        [this](int rank) { state(rank).run = std::make_unique<RankRun>(plan_, rank, options_); });
     std::vector<std::vector<std::vector<MeasuredTimes>>> times;  // by measured step
     std::vector<RankNumbers> numbers;
     for (int step = 0; step < options_.warm_up + options_.steps; ++step) {
@@ -53,6 +54,7 @@ class Run : public std::enable_shared_from_this<Run> {
       result_.messages.clear();
       result_.parameters = updated_parameters(plan_, numbers);
       for (const RankState& rank : ranks_) result_.peak.push_back(rank.run->peak());
+      result_.resident = {memory.grown()};
       set_times(plan_, options_.warm_up, std::move(times), result_);
       return std::move(result_);
     }

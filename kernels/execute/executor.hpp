@@ -67,6 +67,8 @@ struct ExecutionResult {
   std::vector<std::vector<MeasuredTimes>> times;
   Timeline timeline;        // likewise; devices are ranks, instances count issues over all ranks
   std::vector<Bytes> peak;  // by rank, as the Program declares sizes
+  // By process: what its resident memory grew to, from before the first allocation of the Program.
+  std::vector<Bytes> resident;
 };
 
 // Sets the durations of `result.steps`, drops the first `warm_up`, and keeps the times of the step

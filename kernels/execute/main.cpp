@@ -1,11 +1,21 @@
 // headway-execute-cpu: runs a Program for real on this machine's CPU and writes what it measured.
+// Ranks are threads, or with --mpi processes: then it starts itself once for each by mpirun, unless
+// an mpirun has started it.
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 
 #include "kernels/execute/execution_json.hpp"
+#include "kernels/execute/launch_ranks.hpp"
+#include "kernels/execute/resident_memory.hpp"
+#ifdef HEADWAY_MPI
+#include "kernels/execute/process_executor.hpp"
+#endif
 #include "sim/core/error.hpp"
 #include "sim/core/file.hpp"
 #include "sim/program/lifetime.hpp"
@@ -28,6 +38,7 @@ struct Arguments {
   ExecuteOptions options;
   double patience_s = 60;
   std::int64_t memory_limit = 0;
+  bool mpi = false, pin = false;
 };
 
 void add_options(CLI::App& app, Arguments& arguments) {
@@ -39,12 +50,17 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->required();
   app.add_option("--steps", arguments.options.steps, "training steps")
       ->check(CLI::Range(1, 100000));
+  app.add_option("--warm-up", arguments.options.warm_up, "steps before those")
+      ->check(CLI::Range(0, 100000));
   app.add_option("--seed", arguments.options.seed, "of weights, data and dropout");
   app.add_option("--learning-rate", arguments.options.learning_rate, "instead of the Program's");
   app.add_option("--adam-epsilon", arguments.options.optimizer.epsilon, "AdamW's epsilon");
   app.add_option("--memory-limit", arguments.memory_limit, "bytes of each rank; 0: none");
   app.add_option("--patience", arguments.patience_s, "seconds without progress that end the run")
       ->check(CLI::PositiveNumber);
+  app.add_flag("--mpi", arguments.mpi,
+               "ranks as processes: started by mpirun, or this is one that mpirun started");
+  app.add_flag("--pin", arguments.pin, "with --mpi: each rank keeps to a core of its own");
   app.footer("example: headway-execute-cpu program.json --output execution.json --steps 2");
 }
 
@@ -70,15 +86,18 @@ Program read(const std::string& path) {
   return program;
 }
 
-int run(Arguments& arguments) {
-  ExecuteOptions& options = arguments.options;
-  options.memory_limit = {arguments.memory_limit};
-  options.patience = std::chrono::milliseconds(std::llround(arguments.patience_s * 1e3));
-  const Program program = read(arguments.program);
-  const ExecutionResult result = execute(program, options);
+int exit_code_of(Outcome outcome, const std::optional<CheckReport>& check) {
+  if (outcome == Outcome::kFailed) return kMachineFailed;
+  if (outcome == Outcome::kDeadlock) return kCheckFailed;
+  return check && !check->passed ? kCheckFailed : kAnswered;
+}
+
+// Compares a finished result with the reference, where there is one, and writes it.
+int check_and_write(const Arguments& arguments, const Program& program,
+                    const ExecutionResult& result) {
   std::optional<CheckReport> check;
   if (!arguments.reference.empty() && result.outcome == Outcome::kFinished) {
-    const ExecutionResult reference = execute(read(arguments.reference), options);
+    const ExecutionResult reference = execute(read(arguments.reference), arguments.options);
     if (reference.outcome != Outcome::kFinished) {
       throw MachineFailure("the reference run failed: " + reference.messages.front());
     }
@@ -90,15 +109,76 @@ int run(Arguments& arguments) {
   } else {
     write_file(arguments.output, text);
   }
-  if (result.outcome == Outcome::kFailed) return kMachineFailed;
-  if (result.outcome == Outcome::kDeadlock) return kCheckFailed;
-  return check && !check->passed ? kCheckFailed : kAnswered;
+  return exit_code_of(result.outcome, check);
+}
+
+#ifdef HEADWAY_MPI
+// This process is one rank.
+int run_rank(const Arguments& arguments) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  auto world = std::make_unique<MpiWorld>();
+  tell_launcher_when_stopped(world->rank());
+  if (arguments.pin) keep_to_core(world->local_rank());
+  const Program program = read(arguments.program);
+  const int rank = world->rank();
+  const LastWords last_words = {
+      [rank](const std::string& message) { tell_launcher(rank, message); },
+      [] { _exit(kMachineFailed); }};
+  const ExecutionResult result =
+      execute_in_processes(program, arguments.options, *world, last_words);
+  if (result.outcome == Outcome::kFailed) _exit(kMachineFailed);
+  world.reset();
+  return rank == 0 ? check_and_write(arguments, program, result) : kAnswered;
+}
+// Starts this program once for each rank. Where they failed the result is what they told.
+int start_ranks(const Arguments& arguments, const std::vector<std::string>& words) {
+  const Program program = read(arguments.program);
+  const int ranks = program.grid.size();
+  std::vector<std::string> command = words;
+  command[0] = std::filesystem::read_symlink("/proc/self/exe").string();
+  command.push_back("--pin");
+  LaunchedRanks launched = launch_ranks(ranks, command);
+  if (launched.exit_code == kAnswered || launched.exit_code == kCheckFailed ||
+      launched.exit_code == kBadInput) {
+    return launched.exit_code;
+  }
+  ExecutionResult result;
+  result.outcome = Outcome::kFailed;
+  for (std::size_t rank = 0; rank < launched.messages.size(); ++rank) {
+    const std::string& told = launched.messages[rank];
+    const std::string name = "rank " + std::to_string(rank);
+    result.messages.push_back(told.starts_with(name) ? told
+                              : told.empty()         ? name + " ended without a word"
+                                                     : name + ": " + told);
+  }
+  return check_and_write(arguments, program, result);
+}
+
+int run_processes(const Arguments& arguments, const std::vector<std::string>& words) {
+  return started_by_mpirun() ? run_rank(arguments) : start_ranks(arguments, words);
+}
+#else
+int run_processes(const Arguments&, const std::vector<std::string>&) {
+  throw MachineFailure(
+      "built without MPI; install libopenmpi-dev and openmpi-bin, and build again");
+}
+#endif
+
+int run(Arguments& arguments, const std::vector<std::string>& words) {
+  ExecuteOptions& options = arguments.options;
+  options.memory_limit = {arguments.memory_limit};
+  options.patience = std::chrono::milliseconds(std::llround(arguments.patience_s * 1e3));
+  options.checked = !arguments.reference.empty();
+  keep_freed_memory();
+  if (arguments.mpi) return run_processes(arguments, words);
+  const Program program = read(arguments.program);
+  return check_and_write(arguments, program, execute(program, options));
 }
 
 // The exit code, with every failure told.
-int run_or_tell(Arguments& arguments) {
+int run_or_tell(Arguments& arguments, const std::vector<std::string>& words) {
   try {
-    return run(arguments);
+    return run(arguments, words);
   } catch (const InvalidInput& error) {
     std::cerr << error.what() << '\n';
     return kBadInput;
@@ -131,7 +211,7 @@ int main(int count, char** values) try {
     app.exit(error);
     return headway::kBadInput;
   }
-  headway::leave(headway::run_or_tell(arguments));
+  headway::leave(headway::run_or_tell(arguments, {values, values + count}));
 } catch (...) {
   return headway::kMachineFailed;
 }

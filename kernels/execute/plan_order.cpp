@@ -9,6 +9,8 @@ PlanOrder::PlanOrder(const ExecutionPlan& plan) : plan_(plan) {
   for (const RankPlan& rank : plan.ranks) {
     first_node_.push_back(nodes);
     nodes += rank.operations.size();
+    begun_.emplace_back(rank.operations.size(), 0);
+    ended_.emplace_back(rank.operations.size(), 0);
     streams_ += rank.streams.size();
   }
   position_.resize(nodes);
@@ -58,6 +60,8 @@ void PlanOrder::run() {
   }
   const auto end = [&](std::size_t at) {
     played_.push_back({where[at].first, where[at].second});
+    ended_[static_cast<std::size_t>(where[at].first)][static_cast<std::size_t>(where[at].second)] =
+        1;
     const auto own = static_cast<std::size_t>(stream(where[at].first, where[at].second));
     for (const std::size_t to : next[at]) {
       merge(to, at);
@@ -70,6 +74,7 @@ void PlanOrder::run() {
     const std::size_t at = ready.back();
     ready.pop_back();
     const auto [rank, operation] = where[at];
+    begun_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(operation)] = 1;
     const int index = plan_.ranks[static_cast<std::size_t>(rank)]
                           .operations[static_cast<std::size_t>(operation)]
                           .meeting;

@@ -21,6 +21,10 @@ class PlanOrder {
   // Whether `a` has ended when `b` starts, of the same rank, in every run. REQUIRES: ends().
   bool before(int rank, int a, int b) const;
 
+  // By rank and operation: which come to begin and to end, in every run.
+  const std::vector<std::vector<char>>& begun() const { return begun_; }
+  const std::vector<std::vector<char>>& ended() const { return ended_; }
+
   // All operations in one of the orders that are possible, members of a meeting side by side.
   // REQUIRES: ends().
   const std::vector<Meeting::Member>& possible_order() const { return played_; }
@@ -47,6 +51,7 @@ class PlanOrder {
   std::vector<int> position_;  // by node: which operation of its stream, from 1
   std::vector<int> clocks_;    // by node and stream: operations of it that have ended before
   std::vector<Meeting::Member> played_;
+  std::vector<std::vector<char>> begun_, ended_;
   bool ends_ = false;
 };
 

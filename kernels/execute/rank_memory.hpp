@@ -23,8 +23,8 @@ class AllocationRefused : public std::runtime_error {
 
 class RankMemory {
  public:
-  // `plan` outlives the memory. A limit of 0 bytes is none. `poisoned`: real numbers that nobody has
-  // written are NaN. Throws AllocationRefused where the persistent buffers exceed the limit.
+  // `plan` outlives the memory. A limit of 0 bytes is none. `poisoned`: real numbers that nobody
+  // has written are NaN. Throws AllocationRefused where the persistent buffers exceed the limit.
   RankMemory(const ExecutionPlan& plan, int rank, std::uint64_t seed, Bytes limit, bool poisoned);
 
   // Forgets what the step before left; the persistent buffers stay.

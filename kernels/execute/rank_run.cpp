@@ -89,8 +89,7 @@ int RankRun::startable() const {
       return ended_[static_cast<std::size_t>(wait.operation)] != 0;
     });
     if (!ready) continue;
-    const bool better =
-        options_.preference == Preference::kFirstIssued ? head < best : head > best;
+    const bool better = options_.preference == Preference::kFirstIssued ? head < best : head > best;
     if (best < 0 || better) best = head;
   }
   return best;
@@ -226,8 +225,8 @@ void require_same_collective(const ExecutionPlan& plan, const Meeting& meeting) 
     Collective b = std::get<Collective>(other.operation);
     if (a.kind == CollectiveKind::kSend && b.kind == CollectiveKind::kReceive) b.kind = a.kind;
     if (a == b) continue;
-    throw std::invalid_argument("members of one group meet in different collectives: " +
-                                first.name + " and " + other.name);
+    throw std::invalid_argument(
+        "members of one group meet in different collectives: " + first.name + " and " + other.name);
   }
 }
 

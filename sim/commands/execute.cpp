@@ -1,21 +1,12 @@
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstring>
-#include <filesystem>
 #include <ostream>
 
 #include "sim/commands/command.hpp"
+#include "sim/commands/execution.hpp"
 #include "sim/commands/job_options.hpp"
-#include "sim/core/file.hpp"
 #include "sim/core/json_writer.hpp"
 #include "sim/core/quantity.hpp"
-#include "sim/engine/timeline_json.hpp"
-#include "sim/program/program_json.hpp"
 #include "sim/program/training_step.hpp"
 #include "sim/report/json.hpp"
 #include "sim/report/step_report.hpp"
@@ -23,150 +14,34 @@
 #include "sim/report/trace.hpp"
 #include "sim/simulate/measured_step.hpp"
 
-extern char** environ;
-
 namespace headway {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 struct ExecuteArguments {
   JobOptions job;
   std::string backend = "cpu", json, trace;
-  std::int64_t steps = 1, seed = 1;
-  bool check = false;
+  ExecutionRequest request;
 };
 
 void add_options(CLI::App& app, ExecuteArguments& arguments) {
   arguments.job.add_to(app);
   app.add_option("--backend", arguments.backend, "what it runs on")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--steps", arguments.steps, "training steps")->check(CLI::Range(1, 100000));
-  app.add_option("--seed", arguments.seed, "of weights, data and dropout")
+  app.add_option("--steps", arguments.request.steps, "training steps")
+      ->check(CLI::Range(1, 100000));
+  app.add_option("--warm-up", arguments.request.warm_up, "steps before those")
+      ->check(CLI::Range(0, 100000));
+  app.add_option("--seed", arguments.request.seed, "of weights, data and dropout")
       ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()));
-  app.add_flag("--check", arguments.check, "compare loss and gradients with a run on one rank");
+  app.add_flag("--check", arguments.request.check,
+               "compare loss and gradients with a run on one rank");
+  app.add_flag("--mpi", arguments.request.mpi,
+               "ranks as processes, on a core each where there are enough; under an mpirun this is "
+               "one of its processes");
   app.add_option("--json", arguments.json, "write the result as JSON; - is standard output");
   app.add_option("--trace", arguments.trace, "write a Chrome/Perfetto trace (.json or .json.gz)");
   app.footer("example: headway execute job.json --backend cpu --check --trace measured.json");
-}
-
-// A directory of this run alone, removed with everything in it.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string pattern = (fs::temp_directory_path() / "headway-execute-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) {
-      throw MachineFailure(pattern + ": " + std::strerror(errno));
-    }
-    path_ = pattern;
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  std::string file(const char* name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
-
-// The executor beside this program, else the one that the shell would find.
-std::string executor_path(const std::string& name) {
-  std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  if (!error && fs::exists(self.parent_path() / name, error)) {
-    return (self.parent_path() / name).string();
-  }
-  return name;
-}
-
-// Runs a program to its end with its standard output on our standard error. Returns its exit code.
-int run_program(const std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
-  pointers.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
-  pid_t child = 0;
-  const int failure =
-      posix_spawnp(&child, pointers[0], &actions, nullptr, pointers.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (failure != 0) {
-    throw MachineFailure(words[0] + ": " + std::strerror(failure) +
-                         "; it is built where OpenBLAS is (apt-get install libopenblas-dev)");
-  }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) throw MachineFailure(words[0] + ": " + std::strerror(errno));
-  }
-  if (!WIFEXITED(status)) {
-    throw MachineFailure(words[0] + " was ended by signal " + std::to_string(WTERMSIG(status)));
-  }
-  return WEXITSTATUS(status);
-}
-
-// What the executor wrote.
-struct Execution {
-  std::string outcome;
-  std::vector<std::string> messages, deadlock;
-  std::vector<double> losses;
-  std::vector<Time> durations;
-  std::optional<JsonNode> check;
-  Timeline timeline;
-};
-
-Execution read_execution(const std::string& path) {
-  Problems problems;
-  ObjectReader reader(JsonNode::parse_file(path), problems);
-  Execution execution;
-  execution.outcome = reader.require_string("outcome");
-  execution.messages = reader.strings("messages").value_or(std::vector<std::string>{});
-  execution.deadlock = reader.strings("deadlock").value_or(std::vector<std::string>{});
-  for (const JsonNode& node :
-       reader.array("steps") ? reader.array("steps")->elements() : std::vector<JsonNode>{}) {
-    ObjectReader step(node, problems);
-    execution.losses.push_back(
-        step.number("loss").value_or(std::numeric_limits<double>::quiet_NaN()));
-    execution.durations.push_back({step.require_integer("duration_ps")});
-  }
-  execution.check = reader.object("check");
-  reader.any("peak_bytes");
-  if (const auto timeline = reader.object("timeline")) {
-    execution.timeline = read_timeline(*timeline, problems);
-  }
-  reader.finish();
-  problems.throw_if_any();
-  return execution;
-}
-
-Execution execute(const ExecuteArguments& arguments, const Job& job, const Program& program) {
-  const TemporaryDirectory directory;
-  write_file(directory.file("program.json"), to_json(program));
-  std::vector<std::string> words = {executor_path("headway-execute-cpu"),
-                                    directory.file("program.json"),
-                                    "--output",
-                                    directory.file("execution.json"),
-                                    "--steps",
-                                    std::to_string(arguments.steps),
-                                    "--seed",
-                                    std::to_string(arguments.seed)};
-  if (arguments.check) {
-    write_file(directory.file("reference.json"), to_json(lower(reference_job(job))));
-    words.insert(words.end(), {"--reference", directory.file("reference.json")});
-    if (job.plan.optimizer == "adamw") {
-      // AdamW's first step divides a gradient by its own size; this keeps small ones comparable.
-      words.insert(words.end(), {"--adam-epsilon", "1e-4"});
-    }
-  }
-  const int code = run_program(words);
-  if (!fs::exists(directory.file("execution.json"))) {
-    throw MachineFailure(words[0] + " wrote no result (exit code " + std::to_string(code) + ")");
-  }
-  return read_execution(directory.file("execution.json"));
 }
 
 StepReport measured_report(const Job& job, const Profile& profile, const SimulatedStep& step,
@@ -234,7 +109,10 @@ int execute_command(const CommandLine& line) {
   const Job job = arguments.job.read();
   print_notes(job, line);
   Program program = lower(job);
-  const Execution execution = execute(arguments, job, program);
+  arguments.request.mpi = arguments.request.mpi || under_mpirun();
+  const auto answer = execute_job(job, program, arguments.request);
+  if (!answer) return kAnswered;  // another process of the mpirun has it
+  const Execution& execution = *answer;
   if (execution.outcome != "finished") {
     for (const std::string& wait : execution.deadlock) line.err << wait << '\n';
     for (const std::string& message : execution.messages) line.err << message << '\n';
@@ -254,8 +132,8 @@ int execute_command(const CommandLine& line) {
     write_answer(arguments.json, result_json(job, report, std::nullopt, added), line);
   }
   if (arguments.json != "-" && arguments.trace != "-") {
-    line.out << summary(job, report) << "measured over " << arguments.steps << " step"
-             << (arguments.steps == 1 ? "" : "s") << " on " << job.gpus() << " ranks; loss "
+    line.out << summary(job, report) << "measured over " << arguments.request.steps << " step"
+             << (arguments.request.steps == 1 ? "" : "s") << " on " << job.gpus() << " ranks; loss "
              << execution.losses.front();
     if (execution.losses.size() > 1) line.out << " -> " << execution.losses.back();
     line.out << '\n';
