@@ -11,33 +11,44 @@ namespace {
   throw std::invalid_argument(std::string(name(collective.kind)) + ": " + why);
 }
 
-template <typename T>
-std::vector<T> laid_end_to_end(const Collective& collective, const std::vector<Operand>& operands,
-                               std::int64_t size) {
-  if (elements_of(operands) > size) {
-    refuse(collective, "a member gives " + std::to_string(elements_of(operands)) +
-                           " elements; expected at most " + std::to_string(size));
-  }
-  return load_group<T>(operands, size);
-}
-
 // The members of a collective, and whose results are wanted.
 struct Members {
   std::span<const CollectiveMember> all;
   std::size_t first = 0, last = 0;  // wanted: [first, last)
 
-  bool wants(std::size_t member) const { return member >= first && member < last; }
   std::span<const CollectiveMember> wanted() const { return all.subspan(first, last - first); }
+  std::span<const CollectiveMember> one(std::size_t member) const { return all.subspan(member, 1); }
+  bool wants(std::size_t member) const { return member >= first && member < last; }
 };
 
+// Elements that pass through the caches at a time.
+constexpr std::int64_t kChunk = 16384;
+
+// Adds up what `sources` read from element `from` on, in their order, and writes it to `targets`
+// from element `to` on: the one thing that all collectives do.
 template <typename T>
-void spread(const Collective& collective, const std::vector<T>& values,
-            const std::vector<Operand>& operands) {
-  if (elements_of(operands) > static_cast<std::int64_t>(values.size())) {
-    refuse(collective, "a member takes " + std::to_string(elements_of(operands)) +
-                           " elements; expected at most " + std::to_string(values.size()));
+void combine(const Collective& collective, std::span<const CollectiveMember> sources,
+             std::int64_t from, std::span<const CollectiveMember> targets, std::int64_t to,
+             std::int64_t count) {
+  std::vector<T> total(static_cast<std::size_t>(std::min(kChunk, count))), values(total.size());
+  for (std::int64_t done = 0; done < count; done += kChunk) {
+    const std::int64_t now = std::min(kChunk, count - done);
+    const auto size = static_cast<std::size_t>(now);
+    load_range(std::span<const Operand>(sources[0].reads), from + done, now, total.data());
+    for (const CollectiveMember& source : sources.subspan(1)) {
+      load_range(std::span<const Operand>(source.reads), from + done, now, values.data());
+      for (std::size_t i = 0; i < size; ++i) {
+        total[i] = collective.reduce == ReduceOperator::kMaximum ? std::max(total[i], values[i])
+                                                                 : total[i] + values[i];
+      }
+    }
+    if (sources.size() > 1 && collective.reduce == ReduceOperator::kAverage) {
+      for (std::size_t i = 0; i < size; ++i) total[i] /= static_cast<T>(sources.size());
+    }
+    for (const CollectiveMember& target : targets) {
+      store_range(std::span<const Operand>(target.writes), to + done, now, total.data());
+    }
   }
-  store_group(operands, values);
 }
 
 // True where one matrix of `parts` times the columns is gathered from, or scattered to, matrices
@@ -46,22 +57,6 @@ bool cut_by_columns(const std::vector<Operand>& whole, const std::vector<Operand
                     std::int64_t parts) {
   return whole.size() == 1 && part.size() == 1 && whole[0].rows == part[0].rows &&
          whole[0].columns == part[0].columns * parts;
-}
-
-template <typename T>
-std::vector<T> reduced(const Collective& collective, std::span<const CollectiveMember> members) {
-  std::vector<T> total = laid_end_to_end<T>(collective, members[0].reads, collective.elements);
-  for (const CollectiveMember& member : members.subspan(1)) {
-    const std::vector<T> values = laid_end_to_end<T>(collective, member.reads, collective.elements);
-    for (std::size_t i = 0; i < total.size(); ++i) {
-      total[i] = collective.reduce == ReduceOperator::kMaximum ? std::max(total[i], values[i])
-                                                               : total[i] + values[i];
-    }
-  }
-  if (collective.reduce == ReduceOperator::kAverage) {
-    for (T& value : total) value /= static_cast<T>(members.size());
-  }
-  return total;
 }
 
 // Rows of a part inside the whole: the whole array where cut by rows.
@@ -82,19 +77,32 @@ Cut cut_of(const Collective& collective, const std::vector<Operand>& whole,
   return {1, collective.elements, collective.elements / parts};
 }
 
+// No member may give or take more than the collective says.
+void check_sizes(const Collective& collective, const Members& members, std::int64_t given,
+                 std::int64_t taken) {
+  for (const CollectiveMember& member : members.all) {
+    if (elements_of(member.reads) > given) {
+      refuse(collective, "a member gives " + std::to_string(elements_of(member.reads)) +
+                             " elements; expected at most " + std::to_string(given));
+    }
+    if (elements_of(member.writes) > taken) {
+      refuse(collective, "a member takes " + std::to_string(elements_of(member.writes)) +
+                             " elements; expected at most " + std::to_string(taken));
+    }
+  }
+}
+
 template <typename T>
 void reduce_scatter(const Collective& collective, const Members& members) {
   const auto parts = static_cast<std::int64_t>(members.all.size());
   const Cut cut = cut_of(collective, members.all[0].reads, members.all[0].writes, parts);
-  const std::vector<T> total = reduced<T>(collective, members.all);
-  std::vector<T> part(static_cast<std::size_t>(cut.rows * cut.part_width));
-  for (std::int64_t p = 0; p < parts; ++p) {
-    if (!members.wants(static_cast<std::size_t>(p))) continue;
+  check_sizes(collective, members, collective.elements, cut.rows * cut.part_width);
+  for (std::size_t p = members.first; p < members.last; ++p) {
     for (std::int64_t row = 0; row < cut.rows; ++row) {
-      std::copy_n(total.data() + row * cut.whole_width + p * cut.part_width, cut.part_width,
-                  part.data() + row * cut.part_width);
+      combine<T>(collective, members.all,
+                 row * cut.whole_width + static_cast<std::int64_t>(p) * cut.part_width,
+                 members.one(p), row * cut.part_width, cut.part_width);
     }
-    spread(collective, part, members.all[static_cast<std::size_t>(p)].writes);
   }
 }
 
@@ -102,77 +110,58 @@ template <typename T>
 void all_gather(const Collective& collective, const Members& members) {
   const auto parts = static_cast<std::int64_t>(members.all.size());
   const Cut cut = cut_of(collective, members.all[0].writes, members.all[0].reads, parts);
-  std::vector<T> whole(static_cast<std::size_t>(collective.elements));
-  for (std::int64_t p = 0; p < parts; ++p) {
-    const std::vector<T> part = laid_end_to_end<T>(
-        collective, members.all[static_cast<std::size_t>(p)].reads, cut.rows * cut.part_width);
+  check_sizes(collective, members, cut.rows * cut.part_width, collective.elements);
+  for (std::size_t p = 0; p < members.all.size(); ++p) {
     for (std::int64_t row = 0; row < cut.rows; ++row) {
-      std::copy_n(part.data() + row * cut.part_width, cut.part_width,
-                  whole.data() + row * cut.whole_width + p * cut.part_width);
+      combine<T>(collective, members.one(p), row * cut.part_width, members.wanted(),
+                 row * cut.whole_width + static_cast<std::int64_t>(p) * cut.part_width,
+                 cut.part_width);
     }
-  }
-  for (const CollectiveMember& member : members.wanted()) {
-    spread(collective, whole, member.writes);
   }
 }
 
 template <typename T>
 void all_to_all(const Collective& collective, const Members& members) {
-  const std::size_t parts = members.all.size();
-  if (collective.elements % static_cast<std::int64_t>(parts) != 0) {
+  const auto parts = static_cast<std::int64_t>(members.all.size());
+  if (collective.elements % parts != 0) {
     refuse(collective, "the elements do not divide among the ranks");
   }
-  const std::size_t part = static_cast<std::size_t>(collective.elements) / parts;
-  std::vector<std::vector<T>> given, taken(parts);
-  given.reserve(parts);
-  for (const CollectiveMember& member : members.all) {
-    given.push_back(laid_end_to_end<T>(collective, member.reads, collective.elements));
-  }
-  for (std::size_t to = 0; to < parts; ++to) {
-    for (std::size_t from = 0; from < parts; ++from) {
-      const T* first = given[from].data() + to * part;
-      taken[to].insert(taken[to].end(), first, first + part);
-    }
-  }
+  check_sizes(collective, members, collective.elements, collective.elements);
+  const std::int64_t part = collective.elements / parts;
   for (std::size_t to = members.first; to < members.last; ++to) {
-    spread(collective, taken[to], members.all[to].writes);
+    for (std::size_t from = 0; from < members.all.size(); ++from) {
+      combine<T>(collective, members.one(from), static_cast<std::int64_t>(to) * part,
+                 members.one(to), static_cast<std::int64_t>(from) * part, part);
+    }
   }
 }
 
 template <typename T>
 void communicate_as(const Collective& collective, const Members& members) {
   const auto root = static_cast<std::size_t>(collective.root);
+  const std::int64_t whole = collective.elements;
   switch (collective.kind) {
-    case CollectiveKind::kAllReduce: {
-      const std::vector<T> total = reduced<T>(collective, members.all);
-      for (const CollectiveMember& member : members.wanted()) {
-        spread(collective, total, member.writes);
-      }
-      return;
-    }
+    case CollectiveKind::kAllReduce:
+      check_sizes(collective, members, whole, whole);
+      return combine<T>(collective, members.all, 0, members.wanted(), 0, whole);
     case CollectiveKind::kReduceScatter:
       return reduce_scatter<T>(collective, members);
     case CollectiveKind::kAllGather:
       return all_gather<T>(collective, members);
-    case CollectiveKind::kBroadcast: {
-      const std::vector<T> values =
-          laid_end_to_end<T>(collective, members.all[root].reads, collective.elements);
-      for (const CollectiveMember& member : members.wanted()) {
-        spread(collective, values, member.writes);
-      }
-      return;
-    }
+    case CollectiveKind::kBroadcast:
+      check_sizes(collective, members, whole, whole);
+      return combine<T>(collective, members.one(root), 0, members.wanted(), 0, whole);
     case CollectiveKind::kReduce:
+      check_sizes(collective, members, whole, whole);
       if (!members.wants(root)) return;
-      return spread(collective, reduced<T>(collective, members.all), members.all[root].writes);
+      return combine<T>(collective, members.all, 0, members.one(root), 0, whole);
     case CollectiveKind::kAllToAll:
       return all_to_all<T>(collective, members);
     case CollectiveKind::kSend:
     case CollectiveKind::kReceive:
+      check_sizes(collective, members, whole, whole);
       if (!members.wants(1)) return;
-      return spread(collective,
-                    laid_end_to_end<T>(collective, members.all[0].reads, collective.elements),
-                    members.all[1].writes);
+      return combine<T>(collective, members.one(0), 0, members.one(1), 0, whole);
   }
 }
 

@@ -199,28 +199,66 @@ std::int64_t elements_of(std::span<const Operand> group) {
   return sum;
 }
 
+namespace {
+
+// Calls `visit` with each operand that holds some of [first, first + count) of the group, where
+// that begins in it, and where in the range. Returns how many elements the group holds of it.
+template <typename Visit>
+std::int64_t for_each_part(std::span<const Operand> group, std::int64_t first, std::int64_t count,
+                           Visit visit) {
+  std::int64_t begin = 0, held = 0;
+  for (const Operand& operand : group) {
+    const std::int64_t from = std::max(first, begin);
+    const std::int64_t to = std::min(first + count, begin + operand.elements());
+    if (from < to) {
+      visit(operand, from - begin, to - from, from - first);
+      held = to - first;
+    }
+    begin += operand.elements();
+  }
+  return held;
+}
+
+}  // namespace
+
+template <typename T>
+void load_range(std::span<const Operand> group, std::int64_t first, std::int64_t count, T* target) {
+  const std::int64_t held =
+      for_each_part(group, first, count,
+                    [&](const Operand& operand, std::int64_t from, std::int64_t part,
+                        std::int64_t at) { load(operand, from, part, target + at); });
+  std::fill(target + held, target + count, T{0});
+}
+
+template <typename T>
+void store_range(std::span<const Operand> group, std::int64_t first, std::int64_t count,
+                 const T* source) {
+  for_each_part(group, first, count,
+                [&](const Operand& operand, std::int64_t from, std::int64_t part, std::int64_t at) {
+                  store(operand, from, part, source + at);
+                });
+}
+
 template <typename T>
 std::vector<T> load_group(std::span<const Operand> group, std::int64_t size) {
   assert(elements_of(group) <= size);
   std::vector<T> values(static_cast<std::size_t>(size));
-  T* next = values.data();
-  for (const Operand& operand : group) {
-    load(operand, 0, operand.elements(), next);
-    next += operand.elements();
-  }
+  load_range(group, 0, size, values.data());
   return values;
 }
 
 template <typename T>
 void store_group(std::span<const Operand> group, const std::vector<T>& values) {
   assert(elements_of(group) <= static_cast<std::int64_t>(values.size()));
-  const T* next = values.data();
-  for (const Operand& operand : group) {
-    store(operand, 0, operand.elements(), next);
-    next += operand.elements();
-  }
+  store_range(group, 0, static_cast<std::int64_t>(values.size()), values.data());
 }
 
+template void load_range<float>(std::span<const Operand>, std::int64_t, std::int64_t, float*);
+template void load_range<double>(std::span<const Operand>, std::int64_t, std::int64_t, double*);
+template void store_range<float>(std::span<const Operand>, std::int64_t, std::int64_t,
+                                 const float*);
+template void store_range<double>(std::span<const Operand>, std::int64_t, std::int64_t,
+                                  const double*);
 template std::vector<float> load_group<float>(std::span<const Operand>, std::int64_t);
 template std::vector<double> load_group<double>(std::span<const Operand>, std::int64_t);
 template void store_group<float>(std::span<const Operand>, const std::vector<float>&);

@@ -72,9 +72,14 @@ void store(const Operand& operand, std::int64_t first, std::int64_t count, const
 // Sets every element to a value, converted.
 void fill(const Operand& operand, double value);
 
-// Several buffers as one flat array: their concatenation, padded with zeros to `size`. Storing
+// Several buffers as one flat array: their concatenation, padded with zeros (to `size`). Storing
 // drops what lies past the last buffer. REQUIRES: the buffers hold at most `size` elements.
 std::int64_t elements_of(std::span<const Operand> group);
+template <typename T>
+void load_range(std::span<const Operand> group, std::int64_t first, std::int64_t count, T* target);
+template <typename T>
+void store_range(std::span<const Operand> group, std::int64_t first, std::int64_t count,
+                 const T* source);
 template <typename T>
 std::vector<T> load_group(std::span<const Operand> group, std::int64_t size);
 template <typename T>

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/execute/rank_memory.hpp"
+
 namespace headway {
 namespace {
 
@@ -12,14 +14,14 @@ std::size_t bytes_of(const Operand& operand) {
 // Tag 0 is for what is said between steps.
 int tag_of(int meeting) { return meeting + 1; }
 
-Operand without_memory(const BufferFamily& family) {
-  return {family.type, family.rows, family.columns, nullptr};
+Operand without_memory(const BufferFamily& family, bool in_double) {
+  return {held_type(family.type, in_double), family.rows, family.columns, nullptr};
 }
 
 }  // namespace
 
 Exchange::Exchange(const MpiWorld& world, const ExecutionPlan& plan, int rank)
-    : world_(world), plan_(plan), rank_(rank) {}
+    : world_(world), plan_(plan), rank_(rank), in_double_(held_in_double(*plan.program)) {}
 
 Exchange::~Exchange() = default;
 
@@ -65,10 +67,10 @@ void Exchange::receive_from(const Meeting::Member& member, bool reads, OpenMeeti
                                   [&](const auto& other) { return other.rank == member.rank; });
   CollectiveMember& there = open.members[static_cast<std::size_t>(place - members.begin())];
   for (const int write : planned(member).writes) {
-    there.writes.push_back(without_memory(family(write)));
+    there.writes.push_back(without_memory(family(write), in_double_));
   }
   for (const int read : planned(member).reads) {
-    Operand& operand = there.reads.emplace_back(without_memory(family(read)));
+    Operand& operand = there.reads.emplace_back(without_memory(family(read), in_double_));
     if (!reads) continue;
     operand.data = open.received
                        .emplace_back(std::make_unique_for_overwrite<std::uint64_t[]>(

@@ -51,6 +51,7 @@ class Exchange {
   const MpiWorld& world_;
   const ExecutionPlan& plan_;
   int rank_;
+  bool in_double_;
 
   struct OpenMeeting {
     int operation = 0, meeting = 0;

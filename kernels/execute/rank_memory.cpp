@@ -60,10 +60,10 @@ const BufferFamily& RankMemory::family(int allocation) const {
   return plan_.program->buffers[static_cast<std::size_t>(planned.buffer.family)];
 }
 
-DataType RankMemory::held_type(DataType declared) const {
+DataType held_type(DataType declared, bool in_double) {
   const bool narrows = declared == DataType::kFp32 || declared == DataType::kTf32 ||
                        declared == DataType::kBf16 || declared == DataType::kFp16;
-  return in_double_ && narrows ? DataType::kFp64 : declared;
+  return in_double && narrows ? DataType::kFp64 : declared;
 }
 
 void RankMemory::begin_step(std::int64_t step) {
@@ -91,7 +91,7 @@ void RankMemory::ended(int allocation) {
 
 Operand RankMemory::operand(int allocation) const {
   const BufferFamily& of = family(allocation);
-  return {held_type(of.type), of.rows, of.columns,
+  return {held_type(of.type, in_double_), of.rows, of.columns,
           blocks_[static_cast<std::size_t>(allocation)].held.get()};
 }
 
@@ -108,7 +108,8 @@ void RankMemory::make(int allocation) {
                             " bytes more than the " + std::to_string(in_use_.count) +
                             " in use exceed the limit of " + std::to_string(limit_.count));
   }
-  const std::size_t bytes = static_cast<std::size_t>(of.elements()) * held_size(held_type(of.type));
+  const std::size_t bytes =
+      static_cast<std::size_t>(of.elements()) * held_size(held_type(of.type, in_double_));
   blocks_[static_cast<std::size_t>(allocation)].held =
       std::make_unique_for_overwrite<std::uint64_t[]>((bytes + 7) / 8);
   in_use_ += of.size();
@@ -177,7 +178,7 @@ std::vector<double> RankMemory::initial_values(const BufferInstance& buffer) con
     throw std::invalid_argument("a buffer mirrors " + of.name +
                                 ", which this rank does not hold and which begins with no value");
   }
-  for (double& value : values) value = rounded(value, held_type(of.type));
+  for (double& value : values) value = rounded(value, held_type(of.type, in_double_));
   return values;
 }
 

@@ -52,7 +52,6 @@ class RankMemory {
   };
 
   const BufferFamily& family(int allocation) const;
-  DataType held_type(DataType declared) const;
   void make(int allocation);
   void fill(int allocation);
   void fill_normal(int allocation);
@@ -78,6 +77,8 @@ class RankMemory {
 // 8 or 4 bits, for a last bit that two orders of adding leave different would be rounded to another
 // of those few numbers, and hide what a comparison is to find.
 bool held_in_double(const Program& program);
+// What a declared type is held as, where that is so or not.
+DataType held_type(DataType declared, bool in_double);
 
 // Global index, over all steps, of the first token of a micro-batch of the rank.
 std::int64_t first_token(const Program& program, int rank, int micro_batch, std::int64_t step);

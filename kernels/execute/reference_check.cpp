@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <sstream>
 
 #include "kernels/execute/plan_order.hpp"
@@ -12,6 +13,40 @@ namespace {
 
 // Tensors whose norm is below this share of the whole gradient's are judged by that instead.
 constexpr double kNegligible = 1e-6;
+
+// A bias of a key cannot change a softmax: its gradient is zero, and what is found instead is the
+// rounding of terms as large as others of its layer. So an error of one unit of roundoff of the
+// layer's whole gradient is none (a sum of n terms is off by about as many units of the sum of
+// their sizes: Higham 2002, section 4.2).
+double unit_roundoff(DataType type) {
+  switch (type) {
+    case DataType::kFp64:
+      return 0x1p-53;
+    case DataType::kFp32:
+      return 0x1p-24;
+    case DataType::kTf32:
+    case DataType::kFp16:
+      return 0x1p-11;
+    default:
+      return 0x1p-8;
+  }
+}
+
+// "layers.7" of "layers.7.attention.key_bias"; empty for what is in no layer.
+std::string layer_of(const std::string& tensor) {
+  if (!tensor.starts_with("layers.")) return "";
+  return tensor.substr(0, tensor.find('.', std::string("layers.").size()));
+}
+
+std::map<std::string, double> norms_by_layer(const GlobalTensors& tensors) {
+  std::map<std::string, double> norms;
+  for (const auto& [name, tensor] : tensors.tensors()) {
+    double& sum = norms[layer_of(name)];
+    for (const double value : tensor.values) sum += value * value;
+  }
+  for (auto& [layer, norm] : norms) norm = std::sqrt(norm);
+  return norms;
+}
 
 std::string scientific(double value) {
   std::ostringstream text;
@@ -26,14 +61,15 @@ struct Worst {
 
 class Comparison {
  public:
-  Comparison(double limit, std::vector<std::string>& problems)
-      : limit_(limit), problems_(problems) {}
+  Comparison(double limit, DataType type, std::vector<std::string>& problems)
+      : limit_(limit), roundoff_(unit_roundoff(type)), problems_(problems) {}
 
   Worst compare(const GlobalTensors& ours, const GlobalTensors& reference,
                 const std::string& what) {
     const std::string of = what + " of ";
     Worst worst;
-    const double floor = kNegligible * reference.norm();
+    const double of_all = kNegligible * reference.norm();
+    const std::map<std::string, double> layers = norms_by_layer(reference);
     for (const auto& [name, expected] : reference.tensors()) {
       const auto found = ours.tensors().find(name);
       if (found == ours.tensors().end()) {
@@ -41,6 +77,7 @@ class Comparison {
         problems_.back().append(name).append(" is on no rank");
         continue;
       }
+      const double floor = std::max(of_all, roundoff_ / limit_ * layers.at(layer_of(name)));
       const double error = error_of(found->second, expected, floor, std::string(of).append(name));
       if (!(error <= worst.error)) worst = {error, name};
     }
@@ -81,7 +118,7 @@ class Comparison {
     return error;
   }
 
-  double limit_;
+  double limit_, roundoff_;
   std::vector<std::string>& problems_;
 };
 
@@ -115,7 +152,7 @@ CheckReport check_against(const ExecutionResult& executed, const ExecutionResult
   report.precision = name(type);
   report.limit = check_limit(type);
   report.steps = static_cast<int>(executed.steps.size());
-  Comparison comparison(report.limit, report.problems);
+  Comparison comparison(report.limit, type, report.problems);
   for (std::size_t s = 0; s < executed.steps.size(); ++s) {
     const std::string step = "step " + std::to_string(s) + ": ";
     const double expected = reference.steps[s].loss;

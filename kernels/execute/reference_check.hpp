@@ -1,6 +1,7 @@
 // Whether an execution computed what one rank alone computes: losses, every gradient, every updated
 // parameter, put together from all ranks' shards and compared by name. Limits are relative to the
-// tensor's norm, and to a millionth of the whole gradient's for tensors that hardly matter.
+// tensor's norm, and to a millionth of the whole gradient's for tensors that hardly matter; one
+// unit of roundoff of its layer's gradient is no error of any tensor.
 #pragma once
 
 #include <string>

@@ -79,14 +79,15 @@ TEST_P(ExecutedPlans, HidesNoMutation) {
   const ExecutedPlan& plan = GetParam();
   if (!plan.mutated && !nightly()) GTEST_SKIP() << "nightly: set HEADWAY_NIGHTLY";
   const Job job = plan.job();
-  const Program program = lower(job);
-  if (held_in_double(program)) {
+  const Program lowered = lower(job);
+  if (held_in_double(lowered)) {
     GTEST_SKIP() << "scales are powers of two: faults in how one is found leave most numbers alone";
   }
   ExecuteOptions options;
   options.steps = plan.steps;
   options.optimizer.epsilon = kAdamEpsilon;
-  const ExecutionResult reference = execute(lower(reference_job(job)), options);
+  const Program program = in_fp64(lowered);
+  const ExecutionResult reference = execute(in_fp64(lower(reference_job(job))), options);
   const MutationCount count = count_mutations(program, reference, options, nightly());
   std::cout << plan.name << ": of " << count.removed << " removed collectives and " << count.swapped
             << " swaps " << count.deadlocked << " deadlock, " << count.differed

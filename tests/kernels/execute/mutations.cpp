@@ -138,7 +138,38 @@ class Mutations {
   MutationCount count_;
 };
 
+bool is_real(DataType type) {
+  return type == DataType::kFp32 || type == DataType::kTf32 || type == DataType::kBf16 ||
+         type == DataType::kFp16;
+}
+
+void widen(DataType& type) {
+  if (is_real(type)) type = DataType::kFp64;
+}
+
+struct Widen {
+  void operator()(Gemm& gemm) const {
+    widen(gemm.type);
+    widen(gemm.output);
+  }
+  void operator()(Attention& attention) const { widen(attention.type); }
+  void operator()(Kernel& kernel) const {
+    widen(kernel.type);
+    widen(kernel.output);
+  }
+  void operator()(Collective& collective) const { widen(collective.type); }
+  void operator()(HostWork&) const {}
+};
+
 }  // namespace
+
+Program in_fp64(Program program) {
+  for (BufferFamily& family : program.buffers) widen(family.type);
+  for (Template& list : program.templates) {
+    for (TemplateOperation& operation : list.operations) std::visit(Widen{}, operation.operation);
+  }
+  return program;
+}
 
 MutationCount count_mutations(const Program& program, const ExecutionResult& reference,
                               const ExecuteOptions& options, bool try_harmless) {

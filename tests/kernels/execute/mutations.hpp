@@ -12,6 +12,10 @@
 
 namespace headway {
 
+// The Program with all its real numbers in fp64, its order as it was: a fault in the order must not
+// hide in the rounding of 16 or 32 bits.
+Program in_fp64(Program program);
+
 struct MutationCount {
   int removed = 0, swapped = 0;
   int deadlocked = 0, differed = 0, unordered = 0, harmless = 0;

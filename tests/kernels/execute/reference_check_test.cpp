@@ -54,6 +54,24 @@ TEST(ReferenceCheck, NegligibleTensorsAreJudgedByTheWholeGradient) {
   EXPECT_FALSE(check_against(result(2, 3, 1e-12 + 1e-14), reference, DataType::kFp64).passed);
 }
 
+TEST(ReferenceCheck, RoundoffOfTheLayerIsNoError) {
+  const auto made = [](double key_bias) {
+    ExecutionResult of = result(2, 3, 1);
+    of.steps[0].gradients.add({{"layers.0.weight", 1, 1, 0, 0, 1}}, {1});
+    of.steps[0].gradients.add({{"layers.0.key_bias", 1, 1, 0, 0, 1}}, {key_bias});
+    of.steps[0].gradients.add({{"layers.1.key_bias", 1, 1, 0, 0, 1}}, {0});
+    return of;
+  };
+  const ExecutionResult reference = made(0);
+  // bf16 has 8 bits: 2^-8 of the layer's 1.
+  EXPECT_TRUE(check_against(made(0.0039), reference, DataType::kBf16).passed);
+  EXPECT_FALSE(check_against(made(0.0040), reference, DataType::kBf16).passed);
+  // fp32: 2^-24 = 6e-8; fp64: a millionth of the whole, 5.2, times 1e-9.
+  EXPECT_TRUE(check_against(made(5.9e-8), reference, DataType::kFp32).passed);
+  EXPECT_FALSE(check_against(made(6e-8), reference, DataType::kFp32).passed);
+  EXPECT_FALSE(check_against(made(5.3e-15), reference, DataType::kFp64).passed);
+}
+
 TEST(ReferenceCheck, SaysWhatDiffersAndWhatIsMissing) {
   const ExecutionResult reference = result(2, 3, 1);
   EXPECT_THAT(check_against(result(2.1, 3, 1), reference, DataType::kBf16).problems,
