@@ -150,7 +150,7 @@ CollectivePrice CollectiveCost::by_curve(const CollectiveCurve& curve, Collectiv
     price.alone.grade = std::max(price.alone.grade, Grade::kExtrapolated);
   }
   price.wire_bytes = rounded(bus_bytes(kind, bytes, ranks));
-  if (kind == CollectiveKind::kAllToAll) {
+  if (kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kSend) {
     price.algorithm = "p2p";
     price.protocol = "Simple";
     return price;
@@ -210,6 +210,13 @@ CollectivePrice CollectiveCost::all_to_all(double bytes, const GroupPlacement& p
 CollectivePrice CollectiveCost::send(Bytes bytes, bool same_node, double network_efficiency) const {
   const SendModel& model = profile_.send;
   if (bytes.count <= 0) return nothing();
+  if (same_node) {
+    GroupPlacement pair;
+    pair.ranks = pair.ranks_per_node = 2;
+    if (const CollectiveCurve* curve = curve_for(CollectiveKind::kSend, pair)) {
+      return by_curve(*curve, CollectiveKind::kSend, static_cast<double>(bytes.count), 2);
+    }
+  }
   Bandwidth bandwidth;
   if (same_node) {
     bandwidth = topology_.nvlink_bandwidth();

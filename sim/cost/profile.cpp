@@ -398,6 +398,7 @@ Profile read_profile_node(const JsonNode& node, const std::string& file) {
       profile.collectives.push_back(read_collective(curve, problems));
     }
   }
+  profile.core_communicates = reader.boolean("core_communicates").value_or(false);
   profile.collective_band = reader.number("collective_model_band", {.min = 0, .max = 1})
                                 .value_or(profile.collective_band);
   profile.send = read_send(reader);
@@ -618,6 +619,7 @@ std::string profile_text(const Profile& profile) {
   for (const CollectiveCurve& curve : profile.collectives) write_collective(json, curve);
   json.end_array();
   json.field("collective_model_band", profile.collective_band);
+  if (profile.core_communicates) json.field("core_communicates", true);
   json.key("send").begin_object();
   json.field("same_node_latency_us", profile.send.same_node_latency.microseconds());
   json.field("network_latency_us", profile.send.network_latency.microseconds());

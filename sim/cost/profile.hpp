@@ -177,6 +177,9 @@ struct Profile {
   std::vector<CollectiveCurve> collectives;
   double collective_band = 0.25;  // of collectives priced by NCCL's tuning model
   SendModel send;
+  // On a CPU the core that computes is also the one that moves what its rank communicates: while a
+  // collective beside it runs, it does nothing else.
+  bool core_communicates = false;
 
   // nullptr where the profile has none.
   const GemmTable* gemm_table(DataType type) const;

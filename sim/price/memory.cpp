@@ -169,6 +169,7 @@ MemoryReport report_memory(const Job& job, const Program& program, const Device&
   options.capacity = device.memory;
   options.context = job.software.context;
   options.workspace = job.software.workspace;
+  if (device.compute_capability == 0) options.communicator_channels = 0;  // they are NCCL's
   return report_memory(program, options);
 }
 

@@ -210,22 +210,22 @@ class Lowering {
     return group_loads_[group].count > 0 || sets_environment(operation, rank);
   }
 
-  // Collectives beside compute hold multiprocessors and memory bandwidth.
-  bool sets_environment(const TemplateOperation& operation, int rank) {
+  bool slows_compute(const TemplateOperation& operation) const {
     if (operation.stream == 0 || collective_of(operation) == nullptr || is_message(operation)) {
       return false;
     }
-    if (operation.cause != Cause::kDataParallel) return false;
+    return operation.cause == Cause::kDataParallel || input_.profile.core_communicates;
+  }
+  // Collectives beside compute hold multiprocessors and memory bandwidth.
+  bool sets_environment(const TemplateOperation& operation, int rank) {
+    if (!slows_compute(operation)) return false;
     const int index = encounters_.role_index(operation);
     return encounters_.role(rank, index).placement.ranks > 1;
   }
   void find_slowing_streams() {
     for (const Template& one : program_.templates) {
       for (const TemplateOperation& operation : one.operations) {
-        if (operation.cause == Cause::kDataParallel && operation.stream != 0 &&
-            collective_of(operation) != nullptr) {
-          slowing_streams_.insert(operation.stream);
-        }
+        if (slows_compute(operation)) slowing_streams_.insert(operation.stream);
       }
     }
   }
@@ -417,6 +417,9 @@ class Lowering {
     const double bandwidth = device.memory_bandwidth.bytes_per_second;
     if (bandwidth > 0)
       memory = bandwidth / std::max(bandwidth / 2, bandwidth - kMemoryPassesPerByte * nic);
+    // The one core moves the bytes: compute all but stops.
+    constexpr double kStopped = 1000;
+    if (input_.profile.core_communicates) compute = memory = kStopped;
     constexpr std::int64_t kUnslowed = 1 << 20;
     step_.graph.slowdowns = {{kUnslowed, slowdown(compute)}, {kUnslowed, slowdown(memory)}};
   }
