@@ -1,5 +1,6 @@
 #include "sim/commands/child_program.hpp"
 
+#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,13 +38,18 @@ std::string program_beside(const std::string& name) {
   return name;
 }
 
-int run_program(const std::vector<std::string>& words, const std::string& hint) {
+int run_program(const std::vector<std::string>& words, const std::string& hint,
+                ChildOutput output) {
   std::vector<char*> pointers;
   for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
   pointers.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  if (output == ChildOutput::kDropped) {
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  } else {
+    posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  }
   pid_t child = 0;
   const int failure =
       posix_spawnp(&child, pointers[0], &actions, nullptr, pointers.data(), environ);

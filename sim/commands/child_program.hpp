@@ -24,8 +24,12 @@ class TemporaryDirectory {
 // The program of that name beside this one, else the one that the shell would find.
 std::string program_beside(const std::string& name);
 
-// Runs a program to its end with its standard output on our standard error. Returns its exit code.
-// Throws MachineFailure, with `hint`, where it cannot be started, and where a signal ends it.
-int run_program(const std::vector<std::string>& words, const std::string& hint);
+// What becomes of a program's standard output.
+enum class ChildOutput { kOnStandardError, kDropped };
+
+// Runs a program to its end. Returns its exit code. Throws MachineFailure, with `hint`, where it
+// cannot be started, and where a signal ends it.
+int run_program(const std::vector<std::string>& words, const std::string& hint,
+                ChildOutput output = ChildOutput::kOnStandardError);
 
 }  // namespace headway

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include <cstdlib>
+#include <set>
 
 #include "sim/core/json_reader.hpp"
 #include "tests/commands/command_line.hpp"

@@ -1,0 +1,29 @@
+// What follows the last gradient: its norm, clipping, SGD and AdamW, and the copy of the master
+// into the parameters.
+#include "kernels/microbenchmarks/kernel_table.hpp"
+#include "kernels/microbenchmarks/sampling.hpp"
+
+namespace headway {
+namespace {
+
+constexpr KernelOperands kKernels[] = {
+    {KernelKind::kSquaredNorm, "xo", "1"},   {KernelKind::kClip, "ox", "1"},
+    {KernelKind::kSgd, "xx", "0"},           {KernelKind::kAdam, "xxxx", "023"},
+    {KernelKind::kCastParameters, "x", "x"},
+};
+
+void add_all(bool quick) {
+  using Shapes = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  const Shapes shapes =
+      quick ? Shapes{{1024, 1024}} : Shapes{{256, 256}, {1024, 1024}, {4096, 2048}};
+  for (const KernelOperands& kernel : kKernels) {
+    for (const auto& [rows, columns] : shapes) add_kernel(kernel, rows, columns);
+  }
+}
+
+}  // namespace
+}  // namespace headway
+
+int main(int count, char** values) {
+  return headway::run_microbenchmarks(count, values, headway::add_all);
+}
