@@ -10,6 +10,14 @@ enum class Value : std::int64_t { kInitial, kDelivered, kComputed, kAdded, kSum,
 
 std::int64_t word(Value value) { return static_cast<std::int64_t>(value); }
 
+// Unfused attention saves its probabilities; the backward pass finds all it needs in them, and
+// takes the context, its third operand, for the sake of the fused kernels' order alone.
+bool looks_at(const TemplateOperation& operation, std::size_t read) {
+  const auto* attention = std::get_if<Attention>(&operation.operation);
+  return attention == nullptr || !attention->backward ||
+         attention->kernel != AttentionKernel::kUnfused || read != 2;
+}
+
 class Numbering {
  public:
   Numbering(const ExecutionPlan& plan, ValueTable& table) : plan_(plan), table_(table) {
@@ -67,6 +75,7 @@ class Numbering {
     const PlannedOperation& own = planned(member);
     ValueTable::Key read;
     for (std::size_t i = 0; i < own.reads.size(); ++i) {
+      if (!looks_at(*own.operation, i)) continue;
       if (!accumulates(*own.operation, own.operation->reads[i])) {
         read.push_back(value(member.rank, own.reads[i]));
       }
