@@ -55,6 +55,31 @@ void backward(const Kernel& kernel, const OperandsOf& operands, const Placement&
   }
 }
 
+// Exponentials (or their sum) that were taken relative to `from`, now relative to `to`.
+template <typename T>
+void shift(const OperandsOf& operands) {
+  const std::int64_t rows = operands.read(0).elements();
+  const Input<T> values(operands.read(0)), from(operands.read(1, rows)), to(operands.read(2, rows));
+  Output<T> shifted(operands.write(0, rows), false);
+  for (std::int64_t i = 0; i < rows; ++i) shifted[i] = values[i] * std::exp(from[i] - to[i]);
+}
+
+// What of a vocabulary shard reaches the input: the exponentials' product with the table over their
+// sum, less the targets' rows of the table.
+template <typename T>
+void input_gradient(const Kernel& kernel, const OperandsOf& operands) {
+  const std::int64_t rows = kernel.rows, columns = kernel.columns;
+  const Input<T> a(operands.read(0, rows * columns)), b(operands.read(1, rows * columns)),
+      sum(operands.read(2, rows));
+  Output<T> gradient(operands.write(0, rows * columns), true);
+  const T scale = static_cast<T>(kernel.scale);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = i * columns; j < (i + 1) * columns; ++j) {
+      gradient[j] = scale * (a[j] / sum[i] - b[j]);
+    }
+  }
+}
+
 template <typename T>
 void maximum_of(const Kernel& kernel, const OperandsOf& operands, const Placement& placement) {
   const std::int64_t rows = kernel.rows, columns = kernel.columns;
@@ -134,6 +159,10 @@ void compute_cross_entropy(const Kernel& kernel, const OperandsOf& operands,
       return loss_of<T>(operands);
     case KernelKind::kCrossEntropyBackward:
       return backward<T>(kernel, operands, placement);
+    case KernelKind::kCrossEntropyShift:
+      return shift<T>(operands);
+    case KernelKind::kCrossEntropyInputGradient:
+      return input_gradient<T>(kernel, operands);
     case KernelKind::kFusedCrossEntropyForward:
       return fused_forward<T>(kernel, operands, placement);
     case KernelKind::kFusedCrossEntropyBackward:

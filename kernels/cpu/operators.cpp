@@ -38,6 +38,8 @@ void compute_kernel(const Kernel& kernel, const OperandsOf& operands, const Plac
     case KernelKind::kCrossEntropySums:
     case KernelKind::kCrossEntropyLoss:
     case KernelKind::kCrossEntropyBackward:
+    case KernelKind::kCrossEntropyShift:
+    case KernelKind::kCrossEntropyInputGradient:
     case KernelKind::kFusedCrossEntropyForward:
     case KernelKind::kFusedCrossEntropyBackward:
     case KernelKind::kLossSum:
@@ -61,6 +63,7 @@ void compute_kernel(const Kernel& kernel, const OperandsOf& operands, const Plac
       return compute_quantisation<T>(kernel, operands);
     case KernelKind::kSquaredNorm:
     case KernelKind::kClip:
+    case KernelKind::kValidateNorm:
     case KernelKind::kSgd:
     case KernelKind::kAdam:
       return compute_update<T>(kernel, operands, placement);

@@ -39,6 +39,21 @@ void clip(const OperandsOf& operands, const Placement& placement) {
   }
 }
 
+// A step that was taken before its norm was known stands only where nothing had to be clipped.
+template <typename T>
+void validate_norm(const OperandsOf& operands, const Placement& placement) {
+  const Input<T> total(operands.read(0, 1));
+  Output<T> validated(operands.write(0, 1), false);
+  const double norm = std::sqrt(static_cast<double>(total[0]));
+  if (placement.clip_norm > 0 && !(norm <= placement.clip_norm)) {
+    operands.refuse("the gradient's norm " + std::to_string(norm) + " is over the limit " +
+                    std::to_string(placement.clip_norm) +
+                    ": the optimizer's step would be rolled back and done again clipped, which is "
+                    "not executed");
+  }
+  validated[0] = total[0];
+}
+
 // The masters (all written but `states`) and the gradients (all read but masters and states), each
 // as one flat array as long as the longer of the two.
 template <typename T>
@@ -106,6 +121,8 @@ void compute_update(const Kernel& kernel, const OperandsOf& operands, const Plac
       return squared_norm<T>(operands);
     case KernelKind::kClip:
       return clip<T>(operands, placement);
+    case KernelKind::kValidateNorm:
+      return validate_norm<T>(operands, placement);
     case KernelKind::kSgd:
       return sgd<T>(operands, placement);
     default:

@@ -160,7 +160,8 @@ RankNumbers RankRun::numbers() const {
 
 void RankRun::note_before(const PlannedOperation& planned) {
   const Kernel* kernel = kernel_of(planned);
-  if (kernel != nullptr && kernel->kind == KernelKind::kClip) {
+  if (kernel != nullptr &&
+      (kernel->kind == KernelKind::kClip || kernel->kind == KernelKind::kValidateNorm)) {
     numbers_.norm = std::sqrt(memory_.values(planned.reads.front()).front());
   }
   if (!options_.checked) return;

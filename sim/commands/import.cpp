@@ -3,11 +3,13 @@
 
 #include "sim/commands/command.hpp"
 #include "sim/commands/job_options.hpp"
+#include "sim/core/error.hpp"
 #include "sim/core/file.hpp"
 #include "sim/formats/deepspeed.hpp"
 #include "sim/formats/huggingface.hpp"
 #include "sim/formats/megatron.hpp"
 #include "sim/formats/torchtitan.hpp"
+#include "sim/program/pipeline/schedule_csv.hpp"
 
 namespace headway {
 
@@ -39,6 +41,22 @@ void print_notes(const JobDraft& draft, const std::string& file, const CommandLi
   line.err << '\n';
 }
 
+// Checked, and without what is not an action.
+int import_schedule(const std::string& file, const std::string& output, const CommandLine& line) {
+  const CsvSchedule read = parse_schedule_csv(read_file(file), file);
+  Problems problems;
+  for (const ScheduleFault& fault : read.faults) {
+    if (fault.deadlock) {
+      line.err << "headway: " << file << ": " << to_text(fault) << '\n';
+      return kCheckFailed;
+    }
+    problems.add(file, "", to_text(fault));
+  }
+  problems.throw_if_any();
+  write_answer(output, to_csv(*read.schedule, read.shape), line);
+  return kAnswered;
+}
+
 }  // namespace
 
 int import_command(const CommandLine& line) {
@@ -46,9 +64,10 @@ int import_command(const CommandLine& line) {
   std::string format, file, output = "-";
   app.add_option("format", format,
                  "hf: Hugging Face config.json -> model; megatron: a launch script, its arguments "
-                 "or YAML -> job; deepspeed: JSON -> job; torchtitan: TOML -> job")
+                 "or YAML -> job; deepspeed: JSON -> job; torchtitan: TOML -> job; "
+                 "schedule-csv: a schedule of torch.distributed.pipelining -> the same, checked")
       ->required()
-      ->check(CLI::IsMember({"hf", "megatron", "deepspeed", "torchtitan"}));
+      ->check(CLI::IsMember({"hf", "megatron", "deepspeed", "torchtitan", "schedule-csv"}));
   app.add_option("file", file, "the file")->required();
   app.add_option("-o,--output", output, "where to write; - is standard output");
   JobOptions options;
@@ -56,6 +75,7 @@ int import_command(const CommandLine& line) {
   app.footer(
       "example: headway import megatron pretrain_gpt.sh --cluster dgx-h100 --gpus 64 -o job.json");
   if (const ParseResult parsed = parse(app, line); !parsed.proceed) return parsed.exit_code;
+  if (format == "schedule-csv") return import_schedule(file, output, line);
   if (format == "hf") {
     write_answer(output, import_model(file, line), line);
     return kAnswered;

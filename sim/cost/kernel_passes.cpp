@@ -127,6 +127,10 @@ Passes passes(const Kernel& kernel) {
     case KernelKind::kCrossEntropySums:
     case KernelKind::kCrossEntropyBackward:
       return cross_entropy(kernel);
+    case KernelKind::kCrossEntropyShift:  // difference, exponential, product
+      return {3 + 1 + 2, 3, 0, 3};
+    case KernelKind::kCrossEntropyInputGradient:  // product in place, difference in place
+      return {1 + 2, 2, 0, 2};
     case KernelKind::kFusedCrossEntropyForward:  // one pass with a running maximum and sum
       return {1, 0, 0, 1};
     case KernelKind::kFusedCrossEntropyBackward:
@@ -158,6 +162,7 @@ Passes passes(const Kernel& kernel) {
     case KernelKind::kClip:
     case KernelKind::kTranspose:
     case KernelKind::kRollAmax:
+    case KernelKind::kValidateNorm:
       return {1, 1, 0, 1};
   }
   return {};
@@ -165,7 +170,8 @@ Passes passes(const Kernel& kernel) {
 
 // Of these only the rows matter: their columns are those of the logits they sum up.
 bool per_row(KernelKind kind) {
-  return kind == KernelKind::kCrossEntropyLoss || kind == KernelKind::kLossSum;
+  return kind == KernelKind::kCrossEntropyLoss || kind == KernelKind::kLossSum ||
+         kind == KernelKind::kCrossEntropyShift;
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 5> kAttentionKernels = {"unfused", "flash
                                                                "flash3", "cudnn"};
 static_assert(kAttentionKernels.size() == static_cast<std::size_t>(AttentionKernel::kCudnn) + 1);
 
-constexpr std::array<std::string_view, 46> kKernelKinds = {"embedding_forward",
+constexpr std::array<std::string_view, 49> kKernelKinds = {"embedding_forward",
                                                            "embedding_backward",
                                                            "position_forward",
                                                            "position_backward",
@@ -45,6 +45,8 @@ constexpr std::array<std::string_view, 46> kKernelKinds = {"embedding_forward",
                                                            "cross_entropy_sums",
                                                            "cross_entropy_loss",
                                                            "cross_entropy_backward",
+                                                           "cross_entropy_shift",
+                                                           "cross_entropy_input_gradient",
                                                            "fused_cross_entropy_forward",
                                                            "fused_cross_entropy_backward",
                                                            "loss_sum",
@@ -59,6 +61,7 @@ constexpr std::array<std::string_view, 46> kKernelKinds = {"embedding_forward",
                                                            "split_sequence",
                                                            "squared_norm",
                                                            "clip",
+                                                           "validate_norm",
                                                            "sgd",
                                                            "adam",
                                                            "cast_parameters"};

@@ -106,6 +106,10 @@ enum class KernelKind : std::uint8_t {
                         //   columns of padding, past Program::vocab_size, count as minus infinity)
   kCrossEntropyLoss,    // predicted, sums, maximum                     -> loss fp32[rows]
   kCrossEntropyBackward,// exponentials, sums, targets                  -> dlogits (scaled by loss scale)
+  kCrossEntropyShift,   // values fp32[rows], from fp32[rows], to fp32[rows]
+                        //                                              -> values (times exp(from - to))
+  kCrossEntropyInputGradient,  // a[rows, columns], b[rows, columns], sums fp32[rows]
+                        //                                              -> a (loss scale (a / sums - b))
   kFusedCrossEntropyForward,   // logits, targets -> loss, statistics (whole vocabulary on the rank)
   kFusedCrossEntropyBackward,  // logits, targets, statistics -> dlogits
   kLossSum,             // loss fp32[rows], total fp64[1]               -> total (accumulates)
@@ -122,6 +126,8 @@ enum class KernelKind : std::uint8_t {
   kSplitSequence,       // x...[whole]                                  -> y[own part] (by y's groups)
   kSquaredNorm,         // x..., total fp64[1]                          -> total (accumulates)
   kClip,                // total (squared), gradient...                 -> gradient... (scaled if over limit)
+  kValidateNorm,        // total fp64[1] (squared)                      -> validated (the same; a total over
+                        //   the limit is refused: it would have been clipped)
   kSgd,                 // master..., gradient...                       -> master...
   kAdam,                // master..., gradient..., m, v                 -> master..., m, v
   kCastParameters,      // master                                       -> parameter...

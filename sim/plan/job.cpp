@@ -6,8 +6,11 @@
 namespace headway {
 
 std::int64_t Job::padded_vocabulary() const {
-  if (plan.tp == 1 && !software.pad_vocabulary_at_tp1) return model.vocab_size;
-  const std::int64_t multiple = software.vocabulary_multiple * plan.tp;
+  const bool spread =
+      plan.vocabulary != Vocabulary::kLastStage && plan.vocabulary != Vocabulary::kRedistributed;
+  const std::int64_t shards = spread ? plan.tp * plan.pp : plan.tp;
+  if (shards == 1 && !software.pad_vocabulary_at_tp1) return model.vocab_size;
+  const std::int64_t multiple = software.vocabulary_multiple * shards;
   return (model.vocab_size + multiple - 1) / multiple * multiple;
 }
 

@@ -1,5 +1,7 @@
 #include "sim/plan/parallel_plan.hpp"
 
+#include "sim/program/schedule.hpp"
+
 namespace headway {
 
 std::string_view name(DataParallelKind kind) {
@@ -38,6 +40,26 @@ std::string_view name(Recompute recompute) {
       return "full";
   }
   return "";
+}
+
+std::string_view name(Vocabulary vocabulary) {
+  switch (vocabulary) {
+    case Vocabulary::kLastStage:
+      return "last-stage";
+    case Vocabulary::kRedistributed:
+      return "redistributed";
+    case Vocabulary::kParallelTwoBarriers:
+      return "parallel-1";
+    case Vocabulary::kParallelOneBarrier:
+      return "parallel-2";
+    case Vocabulary::kInterlaced:
+      return "interlaced";
+  }
+  return "";
+}
+
+const Schedule* schedule_of(const ParallelPlan& plan) {
+  return plan.custom_schedule ? plan.custom_schedule.get() : find_schedule(plan.schedule);
 }
 
 }  // namespace headway

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,8 @@
 
 namespace headway {
 
+struct Schedule;  // program/schedule
+
 enum class DataParallelKind : std::uint8_t {
   kDdp,
   kZero1,
@@ -21,9 +24,21 @@ enum class DataParallelKind : std::uint8_t {
   kZero3,
   kFsdp
 };
+// Where word table, head and loss live: at the two ends of the pipeline; the same with the layers
+// spread so that the head's stage has as much to compute as the others; over all pipeline ranks,
+// with one or two barriers a micro-batch (arXiv 2411.05288), or as one tensor-parallel group
+// between their layers.
+enum class Vocabulary : std::uint8_t {
+  kLastStage,
+  kRedistributed,
+  kParallelTwoBarriers,  // "parallel-1": the paper's algorithm 1
+  kParallelOneBarrier,   // "parallel-2"
+  kInterlaced
+};
 enum class Recompute : std::uint8_t { kNothing, kSelective, kFull };
 std::string_view name(DataParallelKind kind);  // "distributed_optimizer"
 std::string_view name(Recompute recompute);    // "selective"
+std::string_view name(Vocabulary vocabulary);  // "parallel-1"
 
 // Parts of a layer that are recomputed, or kept, alone (Megatron-LM, --recompute-modules).
 struct LayerParts {
@@ -34,9 +49,10 @@ std::vector<std::string> names(const LayerParts& parts);  // "core_attn", "layer
 
 struct ParallelPlan {
   int tp = 1, cp = 1, ep = 1, pp = 1, dp = 1;
-  int vpp = 1;                    // virtual stages per rank
-  int vpp_group = 0;              // interleaved: micro-batches in a row; 0: pp
-  std::string schedule = "1f1b";  // a name of program/schedule
+  int vpp = 1;                                      // virtual stages per rank
+  int vpp_group = 0;                                // interleaved: micro-batches in a row; 0: pp
+  std::string schedule = "1f1b";                    // a name of program/schedule, or a file
+  std::shared_ptr<const Schedule> custom_schedule;  // where it is a file
   std::vector<std::int64_t>
       stage_layers;  // of each virtual stage; resolved, never empty after reading
   bool sequence_parallel = false;
@@ -60,7 +76,11 @@ struct ParallelPlan {
   LayerParts kept_parts = {};                              // full: saved all the same
   std::string optimizer = "adamw";    // "adamw", "sgd"
   bool synchronous_optimizer = true;  // global gradient norm before the step
+  Vocabulary vocabulary = Vocabulary::kLastStage;
   std::string order = "tp-cp-ep-dp-pp";
 };
+
+// The plan's schedule; nullptr where it is not built.
+const Schedule* schedule_of(const ParallelPlan& plan);
 
 }  // namespace headway

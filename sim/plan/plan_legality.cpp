@@ -147,7 +147,7 @@ class Legality {
     }
     if (!reading_.schedule) return;
     plan_.schedule = *reading_.schedule;
-    const Schedule* schedule = find_schedule(*reading_.schedule);
+    const Schedule* schedule = schedule_of(plan_);
     if (schedule == nullptr) return;  // not built: what it demands is not known yet
     const int fixed = schedule->fixed_stages_per_rank;
     plan_.vpp = static_cast<int>(reading_.vpp.value_or(fixed > 0 ? fixed : 1));
@@ -160,9 +160,28 @@ class Legality {
         return;
       }
     }
+    check_vocabulary(*schedule);
     const std::int64_t stages = static_cast<std::int64_t>(plan_.pp) * plan_.vpp / schedule->copies;
     resolve_layers(stages);
     if (static_cast<std::int64_t>(plan_.stage_layers.size()) == stages) check_apart(*schedule);
+  }
+
+  // The published runtimes spread the vocabulary over 1F1B (and V-Half) alone.
+  void check_vocabulary(const Schedule& schedule) {
+    if (plan_.vocabulary == Vocabulary::kLastStage) return;
+    const std::string what = "vocabulary " + std::string(name(plan_.vocabulary));
+    if (schedule.name != "1f1b") {
+      not_yet(reading_.not_built, section_, "vocabulary", what + " with schedule " + schedule.name);
+    }
+    if (plan_.vocabulary == Vocabulary::kRedistributed) return;
+    if (plan_.sequence_parallel && plan_.tp > 1) {
+      not_yet(reading_.not_built, section_, "vocabulary", what + " with sequence parallelism");
+    }
+    if (plan_.dp_kind == DataParallelKind::kFsdp && plan_.dp > 1) {
+      not_yet(reading_.not_built, section_, "vocabulary", what + " with dp_kind fsdp");
+    }
+    note("overlap_p2p", "the messages of " + what + " are always asynchronous");
+    note("overlap_grad_reduce", what + " completes its gradients behind the last backward pass");
   }
 
   // What crosses a boundary is known by its layer, so a rank may receive at no two boundaries of
@@ -205,6 +224,7 @@ class Legality {
   // One pipeline rank runs forward and backward in turn, whatever schedule is named.
   void collapse_pipeline() {
     plan_.schedule = "1f1b";
+    plan_.custom_schedule = nullptr;
     plan_.vpp = 1;
     plan_.overlap_p2p = false;
     plan_.scatter_gather = false;
@@ -237,6 +257,13 @@ class Legality {
       }
       check_sum();
       plan_.stage_layers = *reading_.stage_layers;
+      if (plan_.vocabulary == Vocabulary::kRedistributed)
+        note("vocabulary", "stage_layers is given");
+      return;
+    }
+    if (plan_.vocabulary == Vocabulary::kRedistributed && layers >= stages &&
+        context_.sequence_length) {
+      plan_.stage_layers = redistributed_layers(*context_.model, *context_.sequence_length, stages);
       return;
     }
     if (layers < stages && layers + 2 != stages) {
@@ -280,16 +307,27 @@ class Legality {
 
   void note_pipeline() {
     if (reading_.pp == 1) {
-      for (const char* key :
-           {"vpp", "vpp_group", "schedule", "overlap_p2p", "scatter_gather", "vocabulary"}) {
+      for (const char* key : {"vpp", "vpp_group", "schedule", "overlap_p2p", "scatter_gather",
+                              "vocabulary", "synchronous_optimizer"}) {
         note(key, "pp is 1");
       }
+      plan_.synchronous_optimizer = true;
+      plan_.vocabulary = Vocabulary::kLastStage;
       return;
     }
+    if (reading_.schedule_deadlock) {
+      notes_.push_back("plan.schedule " + plan_.schedule + ": " + *reading_.schedule_deadlock);
+    }
     if (plan_.schedule != "interleaved") note("vpp_group", "the schedule is not interleaved");
-    const Schedule* schedule = find_schedule(plan_.schedule);
+    const Schedule* schedule = schedule_of(plan_);
     if (schedule != nullptr && schedule->asynchronous) {
       note("overlap_p2p", "the messages of " + schedule->name + " are always asynchronous");
+    }
+    // The framework's default is for the schedules that can.
+    if (schedule != nullptr && !schedule->validates_afterwards) {
+      if (!plan_.synchronous_optimizer)
+        note("synchronous_optimizer", schedule->name + " has no post-validated optimizer step");
+      plan_.synchronous_optimizer = true;
     }
     if (plan_.scatter_gather && reading_.tp == 1) {
       note("scatter_gather", "tp is 1");
@@ -366,6 +404,31 @@ class Legality {
 void resolve_plan(PlanReading& reading, const PlanContext& context, JobSection& section,
                   JobSection& job, std::vector<std::string>& notes) {
   Legality(reading, context, section, job, notes).resolve();
+}
+
+std::vector<std::int64_t> redistributed_layers(const Transformer& model,
+                                               std::int64_t sequence_length, std::int64_t stages) {
+  Transformer bare = model;
+  bare.num_hidden_layers = 0;
+  const double head = model_flops(bare, sequence_length, 1).count;
+  const std::int64_t layers = model.num_hidden_layers;
+  const double layer =
+      (model_flops(model, sequence_length, 1).count - head) / static_cast<double>(layers);
+  const std::int64_t others = stages - 1;
+  const auto longest = [&](std::int64_t last) {
+    const std::int64_t most = (layers - last + others - 1) / others;
+    return std::max(static_cast<double>(most) * layer, static_cast<double>(last) * layer + head);
+  };
+  std::int64_t best = layers / stages;
+  for (std::int64_t last = best; last-- > 0;) {
+    if (longest(last) < longest(best)) best = last;
+  }
+  std::vector<std::int64_t> result(static_cast<std::size_t>(stages), (layers - best) / others);
+  result.back() = best;
+  for (std::int64_t i = 0; i < (layers - best) % others; ++i) {
+    ++result[static_cast<std::size_t>(stages - 2 - i)];
+  }
+  return result;
 }
 
 std::vector<std::int64_t> divided_layers(std::int64_t layers, std::int64_t stages) {

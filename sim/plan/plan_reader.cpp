@@ -1,7 +1,10 @@
 #include "sim/plan/plan_reader.hpp"
 
 #include <algorithm>
+#include <utility>
 
+#include "sim/core/file.hpp"
+#include "sim/program/pipeline/schedule_csv.hpp"
 #include "sim/program/schedule.hpp"
 
 namespace headway {
@@ -90,7 +93,7 @@ class PlanReader {
     const bool known = word && std::find(schedule_words.begin(), schedule_words.end(), *word) !=
                                    schedule_words.end();
     if (word && is_path(*word)) {
-      refuse("schedule", "a schedule from a file");
+      read_schedule_file(*word);
     } else if (word && !known) {
       std::string message = "\"" + *word + "\" is not allowed; expected " + any_of(schedule_words) +
                             ", or a path to a schedule CSV";
@@ -110,6 +113,28 @@ class PlanReader {
         section_.optional_integers("stage_layers", {.min = 0, .max = kLargestCount});
     reading_.plan.overlap_p2p = section_.boolean("overlap_p2p", false).value_or(false);
     reading_.plan.scatter_gather = section_.boolean("scatter_gather", false).value_or(false);
+  }
+
+  // Where it deadlocks it is still a schedule: that is found by whoever plays it.
+  void read_schedule_file(const std::string& path) {
+    std::string text;
+    try {
+      text = read_file(path);
+    } catch (const InvalidInput& error) {
+      section_.problem("schedule", error.what());
+      return;
+    }
+    CsvSchedule read = parse_schedule_csv(text, path);
+    for (const ScheduleFault& fault : read.faults) {
+      if (fault.deadlock) {
+        reading_.schedule_deadlock = to_text(fault);
+      } else {
+        section_.problem("schedule", path + ": " + to_text(fault));
+      }
+    }
+    if (read.schedule == nullptr) return;
+    reading_.schedule = path;
+    reading_.plan.custom_schedule = std::move(read.schedule);
   }
 
   void read_data_parallelism() {
@@ -174,8 +199,6 @@ class PlanReader {
       refuse("offload", "offload of " + what);
     }
     plan.synchronous_optimizer = section_.boolean("synchronous_optimizer", true).value_or(true);
-    if (!plan.synchronous_optimizer)
-      refuse("synchronous_optimizer", "a post-validated optimizer step");
   }
 
   void read_recomputation() {
@@ -217,8 +240,9 @@ class PlanReader {
     const auto word = section_.choice(
         "vocabulary", {"last-stage", "redistributed", "parallel-1", "parallel-2", "interlaced"},
         "last-stage");
-    if (word && *word != "last-stage" && reading_.pp.value_or(2) > 1) {
-      refuse("vocabulary", "vocabulary " + *word);
+    for (const Vocabulary each : {Vocabulary::kRedistributed, Vocabulary::kParallelTwoBarriers,
+                                  Vocabulary::kParallelOneBarrier, Vocabulary::kInterlaced}) {
+      if (word && *word == name(each)) reading_.plan.vocabulary = each;
     }
   }
 

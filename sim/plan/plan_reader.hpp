@@ -16,7 +16,8 @@ struct PlanReading {
   ParallelPlan plan;
   std::optional<std::int64_t> tp, pp, cp, ep, etp, micro_batch;
   std::optional<std::int64_t> dp, vpp, vpp_group, shard;  // as given; nothing where not given
-  std::optional<std::string> schedule;             // nothing where it is a file or wrong
+  std::optional<std::string> schedule;                    // nothing where it is wrong
+  std::optional<std::string> schedule_deadlock;           // of a file: who waits for whom
   std::optional<std::vector<std::int64_t>> stage_layers;
   std::optional<Bytes> bucket;            // in bytes, until the gradients' type is known
   std::optional<std::string> grad_dtype;  // as given

@@ -193,6 +193,7 @@ class ResolvedJob {
     }
     leaf("optimizer", plan.optimizer);
     leaf("synchronous_optimizer", plan.synchronous_optimizer);
+    if (plan.pp > 1) leaf("vocabulary", name(plan.vocabulary));
     leaf("order", plan.order);
     writer_.end_object();
   }

@@ -11,6 +11,7 @@ OptimizerStep::OptimizerStep(ProgramBuilder& builder, int rank,
     : builder_(builder),
       shape_(builder.shape()),
       rank_name_("rank" + std::to_string(rank)),
+      rank_(rank),
       tied_(tied),
       owns_tied_(owns_tied),
       norm_(norm),
@@ -21,6 +22,15 @@ OptimizerStep::OptimizerStep(ProgramBuilder& builder, int rank,
   make_groups(rank);
   persistent_.push_back({norm_});
   if (loss_ >= 0) persistent_.push_back({loss_});
+  if (!post_validated()) return;
+  const auto scalar = [&](const char* name, InitialValue initial) {
+    const int family = builder_.scalar(name);
+    builder_.program().buffers[static_cast<std::size_t>(family)].initial = initial;
+    return family;
+  };
+  partial_norm_ = scalar("norm.partial", InitialValue::kUndefined);
+  validated_norm_ = scalar("norm.validated", InitialValue::kZero);
+  if (rank_ == shape_.pp - 1) persistent_.push_back({validated_norm_});
 }
 
 void OptimizerStep::make_buckets(int rank, const std::vector<std::vector<FiredTensor>>& chunks) {
@@ -372,7 +382,10 @@ void OptimizerStep::norm(OperationList& list) {
   }
   if (!parts[1].gradients.empty()) square("norm.own", parts[1]);
 
-  const int group = shared_ ? builder_.group({"tp", "dp", "pp"}) : builder_.group({"tp", "pp"});
+  std::vector<std::string> axes = {"tp"};
+  if (shared_) axes.emplace_back("dp");
+  if (!post_validated()) axes.emplace_back("pp");
+  const int group = builder_.group(axes);
   if (group >= 0) {
     Collective collective;
     collective.elements = 1;
@@ -380,9 +393,68 @@ void OptimizerStep::norm(OperationList& list) {
     list.add("norm.all_reduce", collective, {{norm_}}, {{norm_}}, Cause::kOptimizer);
     list.last().group = group;
   }
+  if (post_validated()) return pass_on_norm(list);
   // The framework reads the norm on the host (Megatron-LM, clip_grads.py: total_norm.item()).
-  if (builder_.job().plan.synchronous_optimizer) list.last().host_waits = true;
+  list.last().host_waits = true;
+  clip(list);
+}
 
+// Receives or sends a norm along the pipeline, on a stream of its own.
+int OptimizerStep::message(OperationList& list, const char* name, int buffer, int offset) {
+  const bool sends = std::string(name).starts_with("send");
+  Collective collective;
+  collective.kind = sends ? CollectiveKind::kSend : CollectiveKind::kReceive;
+  collective.elements = 1;
+  collective.type = DataType::kFp64;
+  const std::vector<BufferRef> buffers = {{buffer}}, none;
+  const int index =
+      list.add(name, collective, sends ? buffers : none, sends ? none : buffers, Cause::kOptimizer);
+  list.last().stream = builder_.stream("norm");
+  list.last().peer_axis = "pp";
+  list.last().peer_offset = offset;
+  return index;
+}
+
+// The ranks up to this one: what has come from the one before, and this rank's share.
+void OptimizerStep::pass_on_norm(OperationList& list) {
+  const DataType wide = DataType::kFp64;
+  if (rank_ == 0) {
+    list.add("norm.begin", kernel(KernelKind::kCopy, 1, wide, wide), {{norm_}}, {{partial_norm_}},
+             Cause::kOptimizer);
+  } else {
+    const int received = message(list, "receive_norm", partial_norm_, -1);
+    list.add("norm.add", kernel(KernelKind::kGradientAdd, 1, wide, wide),
+             {{partial_norm_}, {norm_}}, {{partial_norm_}}, Cause::kOptimizer);
+    list.last().after = {received};
+  }
+  // The host decides by it whether to take the step.
+  list.last().host_waits = true;
+  if (rank_ < shape_.pp - 1) {
+    message(list, "send_norm", partial_norm_, 1);
+    list.last().joins = {0};
+    return;
+  }
+  list.add("norm.validate", kernel(KernelKind::kValidateNorm, 1, wide, wide), {{partial_norm_}},
+           {{validated_norm_}}, Cause::kOptimizer);
+}
+
+int OptimizerStep::validate() {
+  if (!post_validated() || shape_.pp == 1) return -1;
+  OperationList list("step.validate." + rank_name_);
+  int received = -1;
+  if (rank_ < shape_.pp - 1) received = message(list, "receive_validated", validated_norm_, 1);
+  if (rank_ > 0) message(list, "send_validated", validated_norm_, -1);
+  if (received >= 0) {
+    list.add("await", HostWork{HostKind::kAwait}, {}, {}, Cause::kOptimizer);
+    list.last().after = {received};
+    list.last().host_waits = true;
+  } else {
+    list.last().joins = {0};
+  }
+  return builder_.add_template(list);
+}
+
+void OptimizerStep::clip(OperationList& list) {
   NormPart all;
   for (const Group& one : groups_) {
     const std::vector<BufferRef> own = gradients(one);

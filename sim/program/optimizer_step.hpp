@@ -1,7 +1,11 @@
 // What a pipeline rank does once per step: gradients are cleared, reduced over the data-parallel
 // ranks (and those of replicated parameters over the tensor-parallel group, and those of tied
 // embeddings over first and last stage), their norm is taken over the whole model, they are
-// clipped, and the optimizer updates the parameters, or this rank's share of them.
+// clipped, and the optimizer updates the parameters, or this rank's share of them. A post-validated
+// step (Qi et al., arXiv 2401.10241, section 4) does not wait for the whole norm: each rank adds
+// its share to what the rank before it sends, updates, and goes on; in its next step the whole norm
+// comes back from the last rank and is validated. What is lowered is the usual case, in which
+// nothing had to be clipped.
 #pragma once
 
 #include <string>
@@ -42,6 +46,9 @@ class OptimizerStep {
   int gather_first();  // parameters gathered at the step's beginning, where that is how it is done
   int finish();        // reductions over other groups than the data-parallel one
   int update();
+  // Of a post-validated step: the norm of the step before comes back from the next rank and goes on
+  // to the one before; -1 for the last rank, which has it, alone.
+  int validate();
 
   // Released when the parameters of a chunk's bucket have arrived (gather_first).
   const std::vector<PortRef>& gathered(int chunk) const {
@@ -83,6 +90,10 @@ class OptimizerStep {
   void sum_partial(OperationList& list);
   void sum_tied(OperationList& list);
   void norm(OperationList& list);
+  void clip(OperationList& list);
+  void pass_on_norm(OperationList& list);
+  int message(OperationList& list, const char* name, int buffer, int offset);
+  bool post_validated() const { return !builder_.job().plan.synchronous_optimizer; }
   std::vector<NormPart> norm_parts() const;
   void update(OperationList& list, const Group& group);
   void cast(OperationList& list, const Group& group);
@@ -94,9 +105,12 @@ class OptimizerStep {
   ProgramBuilder& builder_;
   const StepShape& shape_;
   std::string rank_name_;
+  int rank_ = 0;
   ParameterId tied_ = kNoParameter;
   bool owns_tied_ = true, counts_in_norm_ = true;
   int norm_ = -1, loss_ = -1;
+  // Post-validated: the norm up to this rank's share, and the whole one of the step before.
+  int partial_norm_ = -1, validated_norm_ = -1;
   bool shared_ = false;  // the optimizer works on shares over dp
   ShardedUnits* units_ = nullptr;
   std::vector<Bucket> buckets_;

@@ -289,8 +289,9 @@ PipelineMessages::PipelineMessages(ProgramBuilder& builder, const Layer& layer)
     assemble_backward_ =
         make_assemble("pipeline.assemble_backward", backward, layer.hidden_gradient());
   }
-  const Schedule* schedule = find_schedule(builder_.job().plan.schedule);
-  asynchronous_ = builder_.job().plan.overlap_p2p || schedule->asynchronous;
+  const Schedule* schedule = schedule_of(builder_.job().plan);
+  asynchronous_ =
+      builder_.job().plan.overlap_p2p || schedule->asynchronous || shape.vocabulary_spread;
   const bool folds = stage_path(*schedule, shape.schedule).folds();
   if (asynchronous_) {
     forward_port_ = builder_.port({"arrived.forward", true, true});

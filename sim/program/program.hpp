@@ -1,19 +1,21 @@
 // The Program: for each kind of rank, which operations run, on which in-order stream, after which
-// others, reading and writing which buffers. It is lowered once from a job and read three ways: priced
-// without a clock, simulated, and executed on real hardware. It is self-contained: an executor needs
-// nothing else.
+// others, reading and writing which buffers. It is lowered once from a job and read three ways:
+// priced without a clock, simulated, and executed on real hardware. It is self-contained: an
+// executor needs nothing else.
 //
-// Levels. A *template* is the list of operations of, say, one layer's forward pass, the same for every
-// layer and micro-batch. A *pass* is a sequence of templates, each applied to a layer: what a schedule
-// calls an action ("2F0": stage 2, forward, micro-batch 0) or a communication between actions. A rank
-// kind's *order* issues passes, each for a micro-batch; this issue order is what the host does.
+// Levels. A *template* is the list of operations of, say, one layer's forward pass, the same for
+// every layer and micro-batch. A *pass* is a sequence of templates, each applied to a layer: what a
+// schedule calls an action ("2F0": stage 2, forward, micro-batch 0) or a communication between
+// actions. A rank kind's *order* issues passes, each for a micro-batch; this issue order is what
+// the host does.
 //
-// Names. Buffers and ports are families: a buffer is (family, layer, micro-batch), a port likewise; a
-// template names them relative to the layer it is applied to, so that templates are shared.
+// Names. Buffers and ports are families: a buffer is (family, layer, micro-batch), a port likewise;
+// a template names them relative to the layer it is applied to, so that templates are shared.
 //
 // Order. Operations on one stream of a rank run in issue order. Besides, an operation waits for
 //   - `after`:     operations of its own template (smaller index, other streams);
-//   - `joins`:     streams: everything issued on them by this rank before this operation (what CUDA's
+//   - `joins`:     streams: everything issued on them by this rank before this operation (what
+//   CUDA's
 //                  event record + stream wait does at that point of the issue);
 //   - `awaits`:    ports, each released by exactly one operation of this rank;
 //   - collectives: all members of the group start together, when the last one is ready, and end
@@ -21,9 +23,10 @@
 // The host issues operations in issue order and runs ahead; it stops where an operation says
 // `host_waits` until that operation has ended.
 //
-// Lifetimes. A buffer that a rank kind lists as persistent lives throughout. Any other lives, in issue
-// order, from the operation that writes it without reading it to its last use before the next such
-// write. So the memory peak needs no clock (sim/price/memory), and an executor allocates the same way.
+// Lifetimes. A buffer that a rank kind lists as persistent lives throughout. Any other lives, in
+// issue order, from the operation that writes it without reading it to its last use before the next
+// such write. So the memory peak needs no clock (sim/price/memory), and an executor allocates the
+// same way.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +41,12 @@ namespace headway {
 
 // What a buffer is for: a line of the memory breakdown.
 enum class BufferCategory : std::uint8_t {
-  kParameter, kGradient, kOptimizer, kActivation, kCommunication, kInput
+  kParameter,
+  kGradient,
+  kOptimizer,
+  kActivation,
+  kCommunication,
+  kInput
 };
 std::string_view name(BufferCategory category);
 
@@ -56,11 +64,11 @@ enum class InitialValue : std::uint8_t {
   kUndefined,  // must be written before it is read
   kZero,
   kOne,
-  kNormal,     // standard deviation `initial_scale`; a counter keyed by the part's name, layer and
-               // global element index, so every sharding starts from the same model
-  kMirror,     // the values of `mirrors`, converted
-  kTokens,     // the tokens of the micro-batch's sequences, from the data set
-  kTargets,    // the tokens one position later
+  kNormal,   // standard deviation `initial_scale`; a counter keyed by the part's name, layer and
+             // global element index, so every sharding starts from the same model
+  kMirror,   // the values of `mirrors`, converted
+  kTokens,   // the tokens of the micro-batch's sequences, from the data set
+  kTargets,  // the tokens one position later
 };
 
 struct BufferRef {
@@ -80,9 +88,9 @@ struct BufferFamily {
   double initial_scale = 0;
   // Parameters and their gradients: the global tensors, concatenated along the rows in this order.
   std::vector<TensorPart> parts;
-  // Optimizer state of a flat group of tensors: their concatenation, padded with zeros to a multiple of
-  // the size of `row_group` and sharded over it (-1: whole). Layers are absolute here, or, in a
-  // family that is per layer, relative to the buffer's own.
+  // Optimizer state of a flat group of tensors: their concatenation, padded with zeros to a
+  // multiple of the size of `row_group` and sharded over it (-1: whole). Layers are absolute here,
+  // or, in a family that is per layer, relative to the buffer's own.
   std::vector<BufferRef> mirrors;
   // Activations whose rows (tokens) or columns are one rank's equal share over a group (-1: whole);
   // what dropout needs to know the global index of an element.
@@ -109,8 +117,15 @@ struct PortRef {
 
 // What time spent in an operation, or waiting for it, is booked as in a result's `breakdown_s`.
 enum class Cause : std::uint8_t {
-  kCompute, kTensorParallel, kContextParallel, kExpertParallel, kPipelineParallel, kDataParallel,
-  kOptimizer, kHost, kOther
+  kCompute,
+  kTensorParallel,
+  kContextParallel,
+  kExpertParallel,
+  kPipelineParallel,
+  kDataParallel,
+  kOptimizer,
+  kHost,
+  kOther
 };
 std::string_view name(Cause cause);  // "compute", "tp", "cp", "ep", "pp", "dp", "optimizer", ...
 
@@ -118,10 +133,10 @@ struct TemplateOperation {
   std::string name;  // "attention.qkv", unique in its template
   Operation operation;
   Cause cause = Cause::kCompute;
-  int stream = 0;           // Program::streams
-  int group = -1;           // collectives: Program::groups
-  int peer_offset = 0;      // send, receive: the peer's coordinate along `peer_axis`, relative, cyclic
-  std::string peer_axis;    // "pp"
+  int stream = 0;       // Program::streams
+  int group = -1;       // collectives: Program::groups
+  int peer_offset = 0;  // send, receive: the peer's coordinate along `peer_axis`, relative, cyclic
+  std::string peer_axis;  // "pp"
   std::vector<BufferRef> reads;
   std::vector<BufferRef> writes;
   std::vector<int> after;
@@ -132,8 +147,8 @@ struct TemplateOperation {
   friend bool operator==(const TemplateOperation&, const TemplateOperation&) = default;
 };
 
-// Messages are matched by what they carry: a send of buffer (family, layer, micro-batch) from rank a
-// to rank b by the receive of the same buffer.
+// Messages are matched by what they carry: a send of buffer (family, layer, micro-batch) from rank
+// a to rank b by the receive of the same buffer.
 struct Template {
   std::string name;  // "layer.forward"
   std::vector<TemplateOperation> operations;
@@ -179,14 +194,17 @@ struct Program {
   std::vector<RankKind> kinds;
 
   // What the numbers mean, for readers and executors.
-  std::int64_t micro_batches = 1;        // per rank and step
+  std::int64_t micro_batches = 1;  // per rank and step
   std::int64_t sequences_per_micro_batch = 1;
   std::int64_t sequence_length = 0;
-  std::int64_t vocab_size = 0;           // of the data set; the padded table may be larger
-  std::string data_axis = "dp";          // micro-batch j of coordinate d is global j * size + d
-  double dropout = 0;                    // probability, of every dropout operation
+  std::int64_t vocab_size = 0;   // of the data set; the padded table may be larger
+  std::string data_axis = "dp";  // micro-batch j of coordinate d is global j * size + d
+  double dropout = 0;            // probability, of every dropout operation
   double learning_rate = 0;
-  double clip_norm = 0;                  // 0: no clipping
+  double clip_norm = 0;  // 0: no clipping
+  // Whether a rank begins its next step when its own part of this one has ended, whatever the
+  // others do: then the time of a step is that between two of its repeats.
+  bool steps_overlap = false;
 
   // The kind of a rank. REQUIRES: every pipeline coordinate stands in exactly one kind.
   int kind_of(int rank) const;

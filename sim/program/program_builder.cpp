@@ -83,22 +83,34 @@ int ProgramBuilder::activation(const std::string& name, DataType type, std::int6
   return buffer(std::move(family));
 }
 
+int ProgramBuilder::scalar(const std::string& name) {
+  const auto found = std::find_if(program_.buffers.begin(), program_.buffers.end(),
+                                  [&](const BufferFamily& family) { return family.name == name; });
+  if (found != program_.buffers.end()) return static_cast<int>(found - program_.buffers.begin());
+  return activation(name, DataType::kFp64, 1, 1, Copies::kScratch, Split::kNone,
+                    BufferCategory::kCommunication);
+}
+
 int ProgramBuilder::residual_stream(const std::string& name, DataType type, Copies copies) {
   return activation(name, type, shape_.local_tokens, shape_.hidden, copies,
                     shape_.sequence_parallel ? Split::kRows : Split::kNone);
 }
 
 ParameterId ProgramBuilder::parameter(BufferFamily family, const std::vector<PartShape>& parts,
-                                      int dimension, bool partial) {
-  const int group = dimension >= 0 ? tensor_group() : -1;
-  const std::int64_t ranks = group >= 0 ? shape_.tp : 1;
+                                      int dimension, bool partial,
+                                      const std::vector<std::string>& axes) {
+  const int group_index = dimension >= 0 ? group(axes) : -1;
+  const std::int64_t ranks =
+      group_index >= 0
+          ? program_.grid.group_size(program_.groups[static_cast<std::size_t>(group_index)])
+          : 1;
   for (const PartShape& part : parts) {
     TensorPart tensor;
     tensor.name = part.name;
     tensor.rows = part.rows;
     tensor.columns = part.columns;
-    tensor.sharded_dimension = group >= 0 ? dimension : -1;
-    tensor.group = group;
+    tensor.sharded_dimension = group_index >= 0 ? dimension : -1;
+    tensor.group = group_index;
     family.parts.push_back(std::move(tensor));
     family.rows += dimension == 0 ? part.rows / ranks : part.rows;
     family.columns = dimension == 1 ? part.columns / ranks : part.columns;
@@ -115,7 +127,7 @@ ParameterId ProgramBuilder::parameter(BufferFamily family, const std::vector<Par
   Parameter added;
   added.rows = family.rows;
   added.columns = family.columns;
-  added.sharded = group >= 0;
+  added.sharded = group_index >= 0;
   added.partial = partial && shape_.sequence_parallel;
   added.family = buffer(std::move(family));
   added.gradient = buffer(std::move(gradient));
@@ -125,14 +137,15 @@ ParameterId ProgramBuilder::parameter(BufferFamily family, const std::vector<Par
 
 ParameterId ProgramBuilder::matrix(const std::string& name, const std::vector<PartShape>& parts,
                                    int dimension, bool per_layer, bool accumulates,
-                                   std::optional<DataType> type) {
+                                   std::optional<DataType> type,
+                                   const std::vector<std::string>& axes) {
   BufferFamily family;
   family.name = name;
   family.type = type.value_or(shape_.storage);
   family.per_layer = per_layer;
   family.initial = InitialValue::kNormal;
   family.initial_scale = kInitialDeviation;
-  const ParameterId id = parameter(std::move(family), parts, dimension, false);
+  const ParameterId id = parameter(std::move(family), parts, dimension, false, axes);
   Parameter& added = parameters_[static_cast<std::size_t>(id)];
   if (!accumulates) {
     added.scratch =

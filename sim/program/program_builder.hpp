@@ -21,7 +21,7 @@ struct Parameter {
   int gradient = -1;
   int scratch = -1;  // a micro-batch's gradient before it is accumulated; -1: added at once
   std::int64_t rows = 0, columns = 0;  // local
-  bool sharded = false;                // over tp; else every rank of the group holds all of it
+  bool sharded = false;  // over tp (and more); else every rank of the tp group holds all of it
   bool partial = false;  // its gradient covers only this rank's tokens: summed over tp per step
   std::int64_t elements() const { return rows * columns; }
 };
@@ -89,18 +89,22 @@ class ProgramBuilder {
   int activation(const std::string& name, DataType type, std::int64_t rows, std::int64_t columns,
                  Copies copies, Split split = Split::kNone,
                  BufferCategory category = BufferCategory::kActivation);
+  // A number of a rank in fp64, used again and again; the same family for the same name.
+  int scalar(const std::string& name);
   // The residual stream: `rows` are the whole micro-batch's or, with sequence parallelism, a share.
   int residual_stream(const std::string& name, DataType type, Copies copies);
 
   // A weight matrix of `parts`, which share their columns; sharded along `dimension` (0 rows, 1
   // columns, -1 replicated) over tp. With `accumulates` a micro-batch's gradient is added by what
   // computes it. Stored in `type`, as all parameters where that is not given.
+  // `axes`: over which it is sharded instead.
   struct PartShape {
     std::string name;
     std::int64_t rows = 0, columns = 0;  // global
   };
   ParameterId matrix(const std::string& name, const std::vector<PartShape>& parts, int dimension,
-                     bool per_layer, bool accumulates, std::optional<DataType> type = {});
+                     bool per_layer, bool accumulates, std::optional<DataType> type = {},
+                     const std::vector<std::string>& axes = {"tp"});
   // A vector (bias, norm): one column. `partial` as in Parameter.
   ParameterId vector(const std::string& name, const std::vector<PartShape>& parts, bool sharded,
                      bool per_layer, bool partial, InitialValue initial);
@@ -113,7 +117,7 @@ class ProgramBuilder {
 
  private:
   ParameterId parameter(BufferFamily family, const std::vector<PartShape>& parts, int dimension,
-                        bool partial);
+                        bool partial, const std::vector<std::string>& axes = {"tp"});
 
   const Job& job_;
   StepShape shape_;

@@ -60,6 +60,7 @@ class Writer {
     json_.field("dropout", program_.dropout);
     json_.field("learning_rate", program_.learning_rate);
     json_.field("clip_norm", program_.clip_norm);
+    unless("steps_overlap", program_.steps_overlap, false);
     grid();
     strings("streams", program_.streams, [](const std::string& text) { return text; });
     groups();
@@ -340,6 +341,7 @@ class Reader {
     program_.dropout = top.require_number("dropout", {.min = 0, .max = 1});
     program_.learning_rate = top.require_number("learning_rate", {.min = 0});
     program_.clip_norm = top.require_number("clip_norm", {.min = 0});
+    program_.steps_overlap = top.boolean("steps_overlap").value_or(false);
     grid(top);
     program_.streams = required(top, "streams", &ObjectReader::strings);
     for (const std::string& stream : program_.streams) streams_.add(stream);

@@ -11,8 +11,11 @@ StepShape::StepShape(const Job& job) {
   sequence_parallel = plan.sequence_parallel && tp > 1;
 
   schedule = {pp, plan.vpp, static_cast<int>(plan.micro_batches), plan.vpp_group};
-  const Schedule* leaf = find_schedule(plan.schedule);
+  const Schedule* leaf = schedule_of(plan);
   splits_backward = pp > 1 && leaf != nullptr && leaf->splits_backward;
+
+  vocabulary_spread =
+      plan.vocabulary != Vocabulary::kLastStage && plan.vocabulary != Vocabulary::kRedistributed;
 
   sequences = plan.micro_batch;
   sequence = job.sequence_length;

@@ -18,6 +18,7 @@ struct StepShape {
   ScheduleShape schedule;
   bool sequence_parallel = false;  // Megatron's; only where there is a tensor-parallel group
   bool splits_backward = false;    // into input and weight gradients, by the schedule
+  bool vocabulary_spread = false;  // over the ranks of the pipeline
 
   // Tokens of a micro-batch, and the rows of the residual stream that one rank holds of them.
   std::int64_t sequences = 1, sequence = 1, tokens = 1, local_tokens = 1;

@@ -12,6 +12,7 @@
 #include "sim/program/layer.hpp"
 #include "sim/program/optimizer_step.hpp"
 #include "sim/program/pipeline_messages.hpp"
+#include "sim/program/pipeline_vocabulary.hpp"
 #include "sim/program/program_builder.hpp"
 #include "sim/program/schedule.hpp"
 
@@ -41,13 +42,16 @@ class TrainingStep {
         builder_(job),
         shape_(builder_.shape()),
         layer_(builder_),
-        embedding_(builder_, layer_),
-        head_(builder_, layer_, embedding_),
-        schedule_(*find_schedule(job.plan.schedule)),
+        schedule_(*schedule_of(job.plan)),
         path_(stage_path(schedule_, shape_.schedule)),
         messages_(builder_, layer_),
-        norm_(builder_.activation("norm.total", DataType::kFp64, 1, 1, Copies::kScratch,
-                                  ProgramBuilder::Split::kNone, BufferCategory::kCommunication)) {
+        norm_(builder_.scalar("norm.total")) {
+    if (shape_.vocabulary_spread) {
+      vocabulary_.emplace(builder_, layer_);
+    } else {
+      embedding_.emplace(builder_, layer_);
+      head_.emplace(builder_, layer_, *embedding_);
+    }
     if (shape_.sharded_parameters) units_.emplace(builder_);
   }
 
@@ -67,6 +71,13 @@ class TrainingStep {
     int messages[4] = {-1, -1, -1, -1};  // by MessageKind
     int await_backward = -1;
     int first_backward = -1;  // where it begins gradients that others add to
+  };
+
+  // What a rank does in a slot for the vocabulary, as indices of the kind's passes; -1 where there
+  // is none.
+  struct SlotPasses {
+    int announce_spread = -1, announce_score = -1, weigh = -1, score = -1, spread = -1;
+    int embed = -1, first_embed = -1;  // the first waits for the rank's gathered parameters
   };
 
   // Where in its rank's order a stage has its last actions; -1 where it has none of that kind.
@@ -98,6 +109,7 @@ class TrainingStep {
     program.dropout = job_.software.dropout;
     program.learning_rate = job_.plan.optimizer == "adamw" ? kAdamRate : kSgdRate;
     program.clip_norm = kClipNorm;
+    program.steps_overlap = !job_.plan.synchronous_optimizer;
   }
 
   void make_stages() {
@@ -116,8 +128,15 @@ class TrainingStep {
       stage.last = path_.next(s) < 0;
       stages_.push_back(stage);
     }
-    for (int rank = 0; rank < shape_.pp; ++rank)
-      actions_.push_back(schedule_.actions(rank, shape_.schedule));
+    for (int rank = 0; rank < shape_.pp; ++rank) {
+      if (vocabulary_) {
+        VocabularyOrder order = vocabulary_->order(rank);
+        actions_.push_back(std::move(order.actions));
+        slots_.push_back(std::move(order.slots));
+      } else {
+        actions_.push_back(schedule_.actions(rank, shape_.schedule));
+      }
+    }
   }
 
   bool reduces_early() const {
@@ -125,9 +144,11 @@ class TrainingStep {
   }
   // Whether first and last stage hold a copy of the word table each.
   bool tied_apart() const {
-    return job_.model.tie_word_embeddings &&
+    return !vocabulary_ && job_.model.tie_word_embeddings &&
            path_.apart(0, static_cast<int>(path_.rank_of.size()) - 1);
   }
+  // The sum of the losses, on the last stage.
+  int loss_total() const { return head_ ? head_->total() : vocabulary_->total(); }
   bool waits_for_messages() const { return shape_.pp > 1; }
 
   // -- Passes
@@ -137,12 +158,12 @@ class TrainingStep {
   int begin(const Stage& stage) {
     std::vector<BufferRef> inputs;
     std::string name = "micro_batch.begin";
-    if (stage.first) {
-      inputs.push_back({embedding_.tokens()});
+    if (stage.first && embedding_) {
+      inputs.push_back({embedding_->tokens()});
       name += ".tokens";
     }
-    if (stage.last) {
-      inputs.push_back({head_.targets()});
+    if (stage.last && head_) {
+      inputs.push_back({head_->targets()});
       name += ".targets";
     }
     const auto found = std::find_if(begins_.begin(), begins_.end(),
@@ -190,13 +211,22 @@ class TrainingStep {
     if (receives(stage, kind) && messages_.assemble(kind) >= 0) {
       steps.push_back({messages_.assemble(kind), boundary(stage, kind)});
     }
-    if (stage.first) steps.push_back({embedding_.forward(), 0});
+    if (stage.first) {
+      const int first = embedding_ ? embedding_->forward() : vocabulary_->first_forward();
+      if (first >= 0) steps.push_back({first, 0});
+    }
     for (int l = stage.first_layer; l < stage.end_layer; ++l) {
       if (converts) steps.push_back({layer_.quantise_weights(), l});
       steps.push_back({layer_.forward(), l});
     }
-    if (stage.last) steps.push_back({head_.forward(), stage.end_layer});
-    enter(steps, stage, kind, gathered);
+    if (stage.last) {
+      steps.push_back({head_ ? head_->forward() : vocabulary_->last_forward(), stage.end_layer});
+    }
+    std::vector<PortRef> awaited = gathered;
+    if (stage.first && vocabulary_) {
+      awaited.insert(awaited.end(), vocabulary_->embedded().begin(), vocabulary_->embedded().end());
+    }
+    enter(steps, stage, kind, awaited);
     return steps;
   }
 
@@ -214,25 +244,31 @@ class TrainingStep {
     if (receives(stage, kind) && messages_.assemble(kind) >= 0) {
       steps.push_back({messages_.assemble(kind), boundary(stage, kind)});
     }
-    if (stage.last) {
-      steps.push_back({whole ? head_.backward() : head_.backward_input(), stage.end_layer});
+    if (stage.last && vocabulary_) {
+      steps.push_back({vocabulary_->last_backward(), stage.end_layer});
+    } else if (stage.last) {
+      steps.push_back({whole ? head_->backward() : head_->backward_input(), stage.end_layer});
     }
     for (int l = stage.end_layer - 1; l >= stage.first_layer; --l) {
       if (recomputed(stage, l)) steps.push_back({layer_.forward_again(), l});
       steps.push_back({whole ? layer_.backward() : layer_.backward_input(), l});
     }
     // The table's gradient is no matrix product: it stays with the input half.
-    if (stage.first) steps.push_back({embedding_.backward(), 0});
+    if (stage.first) {
+      const int first = embedding_ ? embedding_->backward() : vocabulary_->first_backward();
+      if (first >= 0) steps.push_back({first, 0});
+    }
     // A stage without layers only hands the gradient on; something must wait for it.
     if (steps.empty()) steps.push_back({begin(stage), stage.first_layer});
-    enter(steps, stage, kind);
+    const std::vector<PortRef> none;
+    enter(steps, stage, kind, stage.last && vocabulary_ ? vocabulary_->scored() : none);
     return steps;
   }
 
   // The weight half; empty for a stage without matrices.
   std::vector<Step> weight_steps(const Stage& stage) const {
     std::vector<Step> steps;
-    if (stage.last) steps.push_back({head_.backward_weight(), stage.end_layer});
+    if (stage.last) steps.push_back({head_->backward_weight(), stage.end_layer});
     for (int l = stage.end_layer - 1; l >= stage.first_layer; --l) {
       steps.push_back({layer_.backward_weight(), l});
     }
@@ -349,7 +385,7 @@ class TrainingStep {
     for (const Stage& stage : stages_) {
       if (stage.rank == rank) chunks.push_back(make_chunk(stage));
     }
-    if (job_.model.tie_word_embeddings) hold_table_once(chunks);
+    if (job_.model.tie_word_embeddings && embedding_) hold_table_once(chunks);
     std::vector<std::vector<FiredTensor>> tensors;
     for (const Chunk& chunk : chunks) tensors.push_back(chunk.tensors);
     const auto holds = [&](bool Stage::*end) {
@@ -357,8 +393,8 @@ class TrainingStep {
                          [&](const Chunk& chunk) { return chunk.stage->*end; });
     };
     OptimizerStep optimizer(builder_, rank, tensors,
-                            tied_apart() ? embedding_.word() : kNoParameter, holds(&Stage::first),
-                            norm_, holds(&Stage::last) ? head_.total() : -1,
+                            tied_apart() ? embedding_->word() : kNoParameter, holds(&Stage::first),
+                            norm_, holds(&Stage::last) ? loss_total() : -1,
                             units_ ? &*units_ : nullptr);
     const bool second_copy = schedule_.copies > 1 && rank >= shape_.pp / 2;
     if (second_copy) optimizer.leave_norm_to_the_other_copy();
@@ -376,7 +412,10 @@ class TrainingStep {
     }
     issue(kind, "begin", optimizer.begin());
     issue(kind, "gather_parameters", optimizer.gather_first());
-    issue_actions(kind, rank, chunks, passes);
+    std::optional<SlotPasses> slots;
+    if (vocabulary_) slots = make_slot_passes(kind, rank, optimizer);
+    issue_actions(kind, rank, chunks, passes, optimizer.validate(), slots);
+    if (vocabulary_) issue(kind, "finish_vocabulary", vocabulary_->drain());
     if (schedule_.copies > 1) issue(kind, "sum_copies", sum_copies(rank, chunks));
     issue(kind, "roll_amaxes", roll_amaxes(rank, chunks));
     issue_update(kind, chunks, optimizer);
@@ -459,7 +498,13 @@ class TrainingStep {
       chunk.last.insert(chunk.last.end(), chunk.weight.begin(), chunk.weight.end());
     }
     chunk.early = reduces_early() && schedule_.copies == 1 && (ends_whole || ends_halved);
-    chunk.tensors = firing_order(builder_, chunk.last);
+    std::vector<Step> completing = chunk.last;
+    if (vocabulary_) {
+      // The shards of the vocabulary are worked on behind the stage's last pass.
+      chunk.early = false;
+      for (const Step& step : vocabulary_->completing(stage.rank)) completing.push_back(step);
+    }
+    chunk.tensors = firing_order(builder_, completing);
     return chunk;
   }
 
@@ -496,7 +541,7 @@ class TrainingStep {
     for (const Tensor& tensor : tensors)
       elements += builder_.parameter(tensor.parameter).elements();
     sum("copies.gradients", gradients_of(builder_, tensors), elements, shape_.gradient);
-    if (rank == 0 || other == 0) sum("copies.loss", {{head_.total()}}, 1, DataType::kFp64);
+    if (rank == 0 || other == 0) sum("copies.loss", {{loss_total()}}, 1, DataType::kFp64);
     return builder_.add_template(list);
   }
 
@@ -514,7 +559,7 @@ class TrainingStep {
     std::vector<FiredTensor>& tensors = (last_completes ? first : last)->tensors;
     tensors.erase(std::remove_if(tensors.begin(), tensors.end(),
                                  [&](const FiredTensor& fired) {
-                                   return fired.tensor.parameter == embedding_.word();
+                                   return fired.tensor.parameter == embedding_->word();
                                  }),
                   tensors.end());
   }
@@ -524,14 +569,16 @@ class TrainingStep {
   std::vector<PortRef> gathered(const std::vector<Chunk>& chunks, std::size_t number,
                                 const OptimizerStep& optimizer) const {
     std::vector<PortRef> ports = optimizer.gathered(static_cast<int>(number));
-    if (!chunks[number].stage->first || !job_.model.tie_word_embeddings) return ports;
+    if (!chunks[number].stage->first || !job_.model.tie_word_embeddings || vocabulary_) {
+      return ports;
+    }
     for (std::size_t c = 0; c < chunks.size(); ++c) {
       const std::vector<PortRef>& others = optimizer.gathered(static_cast<int>(c));
       for (std::size_t b = 0; c != number && b < others.size(); ++b) {
         const Bucket& bucket = optimizer.bucket(optimizer.buckets_of(static_cast<int>(c))[b]);
         const bool holds = std::any_of(
             bucket.tensors.begin(), bucket.tensors.end(),
-            [&](const Tensor& tensor) { return tensor.parameter == embedding_.word(); });
+            [&](const Tensor& tensor) { return tensor.parameter == embedding_->word(); });
         if (holds) ports.push_back(others[b]);
       }
     }
@@ -641,13 +688,16 @@ class TrainingStep {
   }
 
   std::vector<ScheduledAction> with_their_messages(int rank) const {
-    if (schedule_.asynchronous) return with_asynchronous_messages(actions_, path_, rank);
+    if (schedule_.asynchronous || vocabulary_)
+      return with_asynchronous_messages(actions_, path_, rank);
     return with_messages(actions_, path_.rank_of, rank, job_.plan.overlap_p2p);
   }
 
   void issue_actions(RankKind& kind, int rank, const std::vector<Chunk>& chunks,
-                     std::vector<StagePasses>& passes) {
+                     std::vector<StagePasses>& passes, int validate,
+                     std::optional<SlotPasses>& slots) {
     const std::vector<ScheduledAction> order = with_their_messages(rank);
+    const int validates_before = validate < 0 ? -1 : validating_action(rank);
     std::vector<const Chunk*> chunk_of(stages_.size(), nullptr);
     for (const Chunk& chunk : chunks) {
       chunk_of[static_cast<std::size_t>(chunk.stage->index)] = &chunk;
@@ -661,6 +711,8 @@ class TrainingStep {
         const Action& action = *order[k].action;
         const auto stage = static_cast<std::size_t>(action.stage);
         ++number;
+        if (slots) issue_slots(kind, rank, number, *slots);
+        if (number == validates_before) issue(kind, "validate", validate);
         if (action.overlaps_next) await_both(kind, *order[k + 1].action, passes);
         const int pass = pass_of(action, number, chunk_of[stage]->last_actions, passes[stage]);
         if (pass >= 0) kind.order.push_back({pass, action.micro_batch});
@@ -672,6 +724,58 @@ class TrainingStep {
       }
       if (wait >= 0 && !order[k].messages.empty()) kind.order.push_back({wait, -1});
     }
+    if (slots) issue_slots(kind, rank, number + 1, *slots);
+  }
+
+  // -- The vocabulary over the pipeline
+
+  SlotPasses make_slot_passes(RankKind& kind, int rank, const OptimizerStep& optimizer) {
+    const auto pass = [&](const char* name, int template_index) {
+      if (template_index < 0) return -1;
+      return add_pass(kind, name, -1, {{template_index, 0}});
+    };
+    SlotPasses passes;
+    passes.announce_spread = pass("ANNOUNCE_D", vocabulary_->announce_spread(rank));
+    passes.announce_score = pass("ANNOUNCE_S", vocabulary_->announce_score(rank));
+    passes.weigh = pass("T", vocabulary_->weigh());
+    passes.score = pass("S", vocabulary_->score(rank));
+    passes.embed = passes.first_embed = pass("E", vocabulary_->embed());
+    passes.spread = pass("D", vocabulary_->spread());
+    const std::vector<PortRef>& gathered = optimizer.gathered(0);
+    if (!gathered.empty()) {
+      passes.first_embed = pass("E_first", builder_.with_entry(vocabulary_->embed(), {}, gathered));
+    }
+    return passes;
+  }
+
+  // The slots before the rank's action of that number. Messages go first; the gradients of what was
+  // scored an interval ago before the next scores.
+  void issue_slots(RankKind& kind, int rank, int number, SlotPasses& passes) const {
+    const auto issue_part = [&](int pass, int micro_batch) {
+      if (pass >= 0 && micro_batch >= 0) kind.order.push_back({pass, micro_batch});
+    };
+    const auto& slots = slots_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(number)];
+    for (const VocabularySlot& slot : slots) {
+      issue_part(passes.announce_spread, slot.spread);
+      issue_part(passes.announce_score, slot.score);
+      issue_part(passes.weigh, slot.weigh);
+      issue_part(passes.score, slot.score);
+      if (slot.embed >= 0) {
+        issue_part(std::exchange(passes.first_embed, passes.embed), slot.embed);
+      }
+      issue_part(passes.spread, slot.spread);
+    }
+  }
+
+  // The action before which a rank validates the step before: the later the farther it is from the
+  // last rank, which knows first; among the first stage's forward passes that open its order
+  // (zero-bubble-pipeline-parallelism, scheduler/communication.py).
+  int validating_action(int rank) const {
+    const std::vector<Action>& actions = actions_[static_cast<std::size_t>(rank)];
+    const auto opening = std::find_if(actions.begin(), actions.end(), [&](const Action& action) {
+      return action.kind != ActionKind::kForward || action.stage != actions.front().stage;
+    });
+    return std::min(2 * (shape_.pp - 1 - rank), static_cast<int>(opening - actions.begin()) - 1);
   }
 
   // -1 for the weight half of a stage without matrices.
@@ -720,14 +824,17 @@ class TrainingStep {
   ProgramBuilder builder_;
   const StepShape& shape_;
   Layer layer_;
-  Embedding embedding_;
-  HeadAndLoss head_;
+  // Either the two ends of the pipeline, or all of it.
+  std::optional<Embedding> embedding_;
+  std::optional<HeadAndLoss> head_;
+  std::optional<PipelineVocabulary> vocabulary_;
   const Schedule& schedule_;
   StagePath path_;
   PipelineMessages messages_;
   int norm_ = -1;
   std::vector<Stage> stages_;
   std::vector<std::vector<Action>> actions_;
+  std::vector<std::vector<std::vector<VocabularySlot>>> slots_;  // by rank, before its actions
   std::vector<std::pair<std::string, int>> begins_;
   struct Releasing {
     int base = 0;

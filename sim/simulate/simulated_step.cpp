@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "sim/program/training_step.hpp"
+#include "sim/simulate/steady_step.hpp"
 
 namespace headway {
 
@@ -24,7 +25,8 @@ void play(SimulatedStep& step, const Job& job, const Profile& profile, const Ste
   SimulateOptions engine_options;
   engine_options.detail = options.detail;
   engine_options.critical_path = options.critical_path;
-  step.timeline = simulate(step.lowered.graph, engine_options);
+  step.timeline = step.program.steps_overlap ? steady_step(step.lowered.graph, engine_options)
+                                             : simulate(step.lowered.graph, engine_options);
 }
 
 std::string describe(const SimulatedStep& step, const Wait& wait) {

@@ -53,6 +53,44 @@ TEST_F(ImportCommand, TurnsALaunchScriptIntoAJobThatOptionsComplete) {
   EXPECT_EQ(run({"simulate", path("job.json")}).exit_code, kBadInput);
 }
 
+// Out, in, and simulated: the file's schedule is the one by its name.
+TEST_F(ImportCommand, TurnsASchedulesFileIntoTheOneItIs) {
+  const std::string job = R"({"model": "llama2-7b", "cluster": {"topology": "dgx-h100", "gpus": 4},
+      "sequence_length": 2048, "global_batch": 8, "plan": {"pp": 4, "schedule": "zb-v"}})";
+  const Ran exported = run({"export", "schedule-csv", file("job.json", job)});
+  EXPECT_EQ(exported.exit_code, kAnswered) << exported.err;
+  const std::string schedule = file("mine.csv", exported.out);
+  EXPECT_EQ(run({"import", "schedule-csv", schedule}).out, exported.out);
+  const auto step = [&](const std::string& text) {
+    const Ran ran = run({"simulate", file("either.json", text)});
+    EXPECT_EQ(ran.exit_code, kAnswered) << ran.err;
+    return ran.out.substr(ran.out.find("step "));
+  };
+  EXPECT_EQ(step(with(job, "\"zb-v\"", "\"" + schedule + "\"")),
+            step(with(job, "\"zb-v\"", "\"zb-v\", \"synchronous_optimizer\": true")));
+}
+
+TEST_F(ImportCommand, NamesTheStepOfAScheduleThatSkipsOrDeadlocks) {
+  const std::string skipping = file("skips.csv", "0F0,0B0\n1F0\n");
+  const Ran skipped = run({"import", "schedule-csv", skipping});
+  EXPECT_EQ(skipped.exit_code, kBadInput);
+  EXPECT_THAT(skipped.err, HasSubstr(skipping + ": row 2: 1B0 is missing"));
+  const std::string stuck = file("stuck.csv", "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n");
+  const Ran deadlocked = run({"import", "schedule-csv", stuck});
+  EXPECT_EQ(deadlocked.exit_code, kCheckFailed);
+  EXPECT_THAT(deadlocked.err, HasSubstr("row 1, cell 2: deadlock: 0B0 waits for 1B0"));
+  const std::string job = file("job.json", R"({"model": "llama2-7b",
+      "cluster": {"topology": "dgx-h100", "gpus": 2}, "sequence_length": 2048, "global_batch": 2,
+      "plan": {"pp": 2, "schedule": ")" + stuck +
+                                               "\"}}");
+  const Ran simulated = run({"simulate", job});
+  EXPECT_EQ(simulated.exit_code, kCheckFailed);
+  EXPECT_THAT(simulated.err, HasSubstr("row 1, cell 2: deadlock: 0B0 waits for 1B0"));
+  const std::string other = with(read_file(job), "\"gpus\": 2", "\"gpus\": 4");
+  EXPECT_THAT(run({"simulate", file("job.json", with(other, "\"pp\": 2", "\"pp\": 4"))}).err,
+              HasSubstr("is written for 2 pipeline ranks, not 4"));
+}
+
 TEST_F(ImportCommand, RefusesABrokenFile) {
   const std::string config = file("config.json", with(kConfig, "4096", "-4096"));
   const Ran ran = run({"import", "hf", config, "-o", path("model.json")});

@@ -30,5 +30,25 @@ TEST(DividedLayers, GiveTheRemainderToTheEarliest) {
   EXPECT_THAT(divided_layers(9, 4), ElementsAre(3, 2, 2, 2));
 }
 
+// The layers of the published runs (VocabularyParallelism, artifact/exp_one_host.csv): 32 layers of
+// 3072 on 8 stages.
+TEST(RedistributedLayers, MakeTheLongestStageAsShortAsItCanBe) {
+  Transformer model;
+  model.hidden_size = 3072;
+  model.num_hidden_layers = 32;
+  model.num_attention_heads = model.num_key_value_heads = 24;
+  model.head_dim = 128;
+  model.intermediate_size = 4 * 3072;
+  model.gated_mlp = false;
+  const auto layers = [&](std::int64_t vocabulary, std::int64_t sequence) {
+    model.vocab_size = vocabulary;
+    return redistributed_layers(model, sequence, 8);
+  };
+  EXPECT_THAT(layers(32000, 4096), ElementsAre(4, 4, 4, 4, 4, 4, 4, 4));
+  EXPECT_THAT(layers(64000, 4096), ElementsAre(4, 4, 4, 4, 4, 4, 5, 3));
+  EXPECT_THAT(layers(128000, 4096), ElementsAre(4, 4, 4, 4, 4, 5, 5, 2));
+  EXPECT_THAT(layers(256000, 2048), ElementsAre(4, 4, 4, 5, 5, 5, 5, 0));
+}
+
 }  // namespace
 }  // namespace headway

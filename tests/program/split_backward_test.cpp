@@ -51,12 +51,23 @@ std::optional<Job> drawn(unsigned seed) {
   std::mt19937 random(seed);
   const auto below = [&](unsigned limit) { return static_cast<int>(random() % limit); };
   const auto coin = [&] { return below(2) == 1; };
-  const std::vector<std::string> names = lowered_schedules();
+  // 1F1B with its vocabulary over the pipeline, in each of the three ways, among the others.
+  constexpr Vocabulary kSpread[] = {Vocabulary::kParallelOneBarrier,
+                                    Vocabulary::kParallelTwoBarriers, Vocabulary::kInterlaced};
+  std::vector<std::string> names = lowered_schedules();
+  names.insert(names.end(), 3, "1f1b");
   const Schedule& schedule =
       *find_schedule(names[static_cast<std::size_t>(below(static_cast<unsigned>(names.size())))]);
   const int pp = 2 + below(3), micro_batches = 1 + below(10);
   Job job = scheduled(schedule.name.c_str(), pp, micro_batches, 1 + below(2), 1 << below(2),
                       1 << below(2));
+  const bool spread_out = schedule.name == "1f1b";
+  if (spread_out) {
+    job.plan.vocabulary = kSpread[below(3)];
+    job.plan.vpp = 1;
+    job.plan.stage_layers.assign(static_cast<std::size_t>(pp), job.model.num_hidden_layers / pp);
+  }
+  job.plan.synchronous_optimizer = !schedule.validates_afterwards || coin();
   const ScheduleShape shape{pp, job.plan.vpp, micro_batches, 0};
   if (!schedule.refusal(shape).empty()) return std::nullopt;
   if (coin()) {
@@ -74,7 +85,7 @@ std::optional<Job> drawn(unsigned seed) {
     job.software.attention = llama.software.attention;
   }
   job.model.tie_word_embeddings = coin();
-  job.plan.sequence_parallel = coin();
+  job.plan.sequence_parallel = coin() && !spread_out;
   job.plan.scatter_gather = coin();
   job.plan.overlap_grad_reduce = coin();
   job.plan.overlap_param_gather = coin();
@@ -204,9 +215,42 @@ TEST(InFlightMicroBatches, AreThePublishedCounts) {
   EXPECT_THAT(most_alive(lower(scheduled("dualpipe-v", 4, 8)), kKept), Each(Eq(9)));   // 2p + 1
   EXPECT_THAT(most_alive(lower(scheduled("zb-h1", 4, 8, 3)), kKept), Each(Eq(12)));    // 3 layers
   EXPECT_THAT(most_alive(lower(scheduled("dualpipe", 4, 8)), kKept), Each(Eq(5)));     // p + 1
+  // Half and a third of 1F1B's p, of two chunks each; Chimera's p / 2 + 1 to p.
+  EXPECT_THAT(most_alive(lower(scheduled("v-half", 4, 8)), kKept), Each(testing::Le(6)));
+  EXPECT_THAT(most_alive(lower(scheduled("v-min", 4, 8)), kKept), Each(testing::Le(4)));
+  EXPECT_THAT(most_alive(lower(scheduled("chimera", 4, 8)), kKept), ElementsAre(3, 4, 4, 3));
   // What only the input half needs goes with it: as in 1F1B.
   EXPECT_THAT(most_alive(lower(scheduled("zb-h1", 4, 8)), "attention.probabilities"),
               ElementsAre(4, 3, 2, 1));
+}
+
+// One micro-batch more than 1F1B's for each barrier, and 3 p / 2 (arXiv 2411.05288, table 1).
+TEST(InFlightMicroBatches, OfASpreadVocabularyAreMoreByItsBarriers) {
+  const auto alive = [](Vocabulary vocabulary) {
+    Job job = scheduled("1f1b", 4, 12);
+    job.plan.vocabulary = vocabulary;
+    return most_alive(lower(job), "mlp.activation");
+  };
+  EXPECT_THAT(alive(Vocabulary::kParallelOneBarrier), ElementsAre(5, 4, 3, 2));
+  EXPECT_THAT(alive(Vocabulary::kParallelTwoBarriers), ElementsAre(6, 5, 4, 3));
+  EXPECT_EQ(alive(Vocabulary::kInterlaced).front(), 6);
+}
+
+// Two copies of the model: each rank of 4 holds two of 4 stages, and the parameters of both.
+TEST(TwoCopies, DoubleTheParameters) {
+  const auto parameters = [](const char* schedule, int rank) {
+    const Program program = lower(scheduled(schedule, 4, 8));
+    std::int64_t bytes = 0;
+    for (const BufferRef& buffer : program.kinds[static_cast<std::size_t>(rank)].persistent) {
+      const BufferFamily& family = program.buffers[static_cast<std::size_t>(buffer.family)];
+      if (family.category == BufferCategory::kParameter) bytes += family.size().count;
+    }
+    return bytes;
+  };
+  for (const char* schedule : {"dualpipe", "chimera"}) {
+    EXPECT_EQ(parameters(schedule, 1), 2 * parameters("1f1b", 1)) << schedule;
+    EXPECT_EQ(parameters(schedule, 0), parameters("1f1b", 0) + parameters("1f1b", 3)) << schedule;
+  }
 }
 
 TEST(FoldedPath, NeighboursOnOneRankExchangeNoMessage) {

@@ -12,6 +12,7 @@
 #include "sim/program/schedule.hpp"
 #include "sim/program/training_step.hpp"
 #include "sim/simulate/lowering.hpp"
+#include "sim/simulate/steady_step.hpp"
 
 namespace headway {
 namespace {
@@ -51,7 +52,7 @@ struct Case {
 };
 
 double makespan(const std::string& schedule, const Case& shape, const PassTimes& times,
-                int stages_per_rank = 1) {
+                int stages_per_rank = 1, const std::string& more = "") {
   const std::string pp = std::to_string(shape.ranks);
   const std::string layers = std::to_string(shape.ranks * stages_per_rank);
   const std::string vpp =
@@ -63,7 +64,7 @@ double makespan(const std::string& schedule, const Case& shape, const PassTimes&
                            pp + R"(}, "sequence_length": 16, "global_batch": )" +
                            std::to_string(shape.micro_batches) + R"(,
       "plan": {"micro_batch": 1, "pp": )" +
-                           pp + R"(, "schedule": ")" + schedule + "\"" + vpp + "}}";
+                           pp + R"(, "schedule": ")" + schedule + "\"" + vpp + more + "}}";
   Problems problems;
   const JobReading reading = read_job(JsonNode::parse_text(text, "job"), {}, problems);
   problems.throw_if_any();
@@ -93,7 +94,7 @@ double makespan(const std::string& schedule, const Case& shape, const PassTimes&
     auto& tasks = graph.templates[static_cast<std::size_t>(graph.instances[i].task_template)].tasks;
     tasks.back().duration = units(time_of(pass.name, times));
   }
-  const Timeline timeline = simulate(graph);
+  const Timeline timeline = program.steps_overlap ? steady_step(graph, {}) : simulate(graph);
   EXPECT_TRUE(timeline.deadlock.empty());
   return static_cast<double>(timeline.makespan.picoseconds) / kUnit;
 }
@@ -141,6 +142,23 @@ TEST(ScheduleMakespan, OfZbH2) {
 TEST(ScheduleMakespan, OfZbV) {
   expect("zb-v", kEven, {{2, 4, 25}, {4, 8, 51}, {4, 12, 75}, {8, 16, 103}}, 2);
   expect("zb-v", kUneven, {{2, 4, 76}, {4, 8, 156}, {4, 12, 228}, {8, 16, 316}}, 2);
+}
+
+// Where no rank waits for the whole norm, a step takes what the busiest stage takes from its first
+// pass to its last (facts 3.3, "max stage time"): no bubble is left where F = I = W.
+TEST(ScheduleMakespan, OfAPostValidatedStepIsTheLongestStages) {
+  const auto expect_steady = [](const char* schedule, const PassTimes& times,
+                                const std::vector<Case>& cases, int stages_per_rank) {
+    for (const Case& one : cases) {
+      EXPECT_DOUBLE_EQ(
+          makespan(schedule, one, times, stages_per_rank, R"(, "synchronous_optimizer": false)"),
+          one.makespan)
+          << schedule << " p" << one.ranks << " m" << one.micro_batches;
+    }
+  };
+  expect_steady("zb-h2", kEven, {{2, 4, 12}, {4, 8, 24}, {4, 12, 36}, {8, 16, 48}}, 1);
+  expect_steady("zb-h2", kUneven, {{2, 4, 39}, {4, 8, 81}, {4, 12, 117}, {8, 16, 165}}, 1);
+  expect_steady("zb-v", kEven, {{2, 4, 24}, {4, 8, 48}, {4, 12, 72}, {8, 16, 96}}, 2);
 }
 
 // An overlapped pair as long as its halves one after the other.

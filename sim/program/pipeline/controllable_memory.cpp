@@ -74,6 +74,7 @@ Schedule controllable(std::string name, Block (*block)(int, int)) {
   schedule.fixed_stages_per_rank = 2;
   schedule.splits_backward = true;
   schedule.asynchronous = true;
+  schedule.validates_afterwards = true;
   schedule.refusal = [](const ScheduleShape& shape) { return refusal_of_stages(shape, 2); };
   schedule.rank_of = folded_rank;
   schedule.actions = [block](int rank, const ScheduleShape& shape) {

@@ -63,6 +63,7 @@ Schedule zero_bubble(std::string name, std::vector<Action> (*actions)(int, const
   schedule.source = "Zero bubble pipeline parallelism, arXiv 2401.10241, figure 3";
   schedule.splits_backward = true;
   schedule.asynchronous = true;
+  schedule.validates_afterwards = true;
   schedule.refusal = [](const ScheduleShape& shape) { return refusal_of_stages(shape, 1); };
   schedule.rank_of = looped_rank;
   schedule.actions = actions;

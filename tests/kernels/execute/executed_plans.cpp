@@ -1,4 +1,6 @@
 #include "tests/kernels/execute/executed_plans.hpp"
+
+#include "sim/program/training_step.hpp"
 #include "tests/support/folders.hpp"
 
 namespace headway {
@@ -17,6 +19,18 @@ Job small_job(const std::string& model, int gpus, const std::string& other_keys)
 }
 
 Job ExecutedPlan::job() const { return small_job(model, gpus, keys); }
+
+Program ExecutedPlan::program() const {
+  Program lowered = lower(job());
+  lowered.clip_norm = clip_norm.value_or(lowered.clip_norm);
+  return lowered;
+}
+
+Program ExecutedPlan::reference() const {
+  Program lowered = lower(reference_job(job()));
+  lowered.clip_norm = clip_norm.value_or(lowered.clip_norm);
+  return lowered;
+}
 
 std::vector<ExecutedPlan> executed_plans() {
   Problems problems;
@@ -40,6 +54,7 @@ std::vector<ExecutedPlan> executed_plans() {
     const std::string precision = reader.string("precision").value_or("fp64");
     const std::int64_t sequence = reader.integer("sequence_length").value_or(16);
     const std::int64_t batch = reader.require_integer("global_batch");
+    const auto clip_norm = reader.number("clip_norm");
     const auto software = reader.object("software");
     const auto degrees = reader.object("plan");
     reader.finish();
@@ -48,7 +63,8 @@ std::vector<ExecutedPlan> executed_plans() {
                        std::to_string(sequence) + R"(, "global_batch": )" + std::to_string(batch);
     if (software) keys += R"(, "software": )" + software->text();
     if (degrees) keys += R"(, "plan": )" + degrees->text();
-    plans.push_back({name, every_run, mutated, steps, gpus, models->find(model)->text(), keys});
+    plans.push_back(
+        {name, every_run, mutated, steps, gpus, models->find(model)->text(), keys, clip_norm});
   }
   return plans;
 }

@@ -1,10 +1,12 @@
 // The table of plans that are executed for real, and how a row becomes a job.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/plan/job.hpp"
+#include "sim/program/program.hpp"
 
 namespace headway {
 
@@ -15,6 +17,12 @@ struct ExecutedPlan {
   int steps;
   int gpus;
   std::string model, keys;  // JSON text
+  // The limit of the gradient's norm, where the lowered one would clip what must not be clipped.
+  std::optional<double> clip_norm;
+
+  // The row's Program, and the one of a single rank.
+  Program program() const;
+  Program reference() const;
 
   // Throws InvalidInput where the row is no legal job.
   Job job() const;

@@ -28,14 +28,13 @@ class ExecutedPlans : public testing::TestWithParam<ExecutedPlan> {};
 TEST_P(ExecutedPlans, GivesTheLossAndGradientsOfOneRank) {
   const ExecutedPlan& plan = GetParam();
   if (!plan.every_run && !nightly()) GTEST_SKIP() << "nightly: set HEADWAY_NIGHTLY";
-  const Job job = plan.job();
-  const Program program = lower(job);
+  const Program program = plan.program();
   ASSERT_NO_THROW(check(program, plan.name));
   const ExecutionPlan spelled_out(program);
   const PlanOrder order(spelled_out);
   ASSERT_TRUE(order.ends());
   EXPECT_THAT(order.unordered(), testing::IsEmpty());
-  const Program reference_program = lower(reference_job(job));
+  const Program reference_program = plan.reference();
   ExecuteOptions options;
   options.steps = plan.steps;
   options.optimizer.epsilon = kAdamEpsilon;
@@ -64,7 +63,7 @@ TEST_P(ExecutedPlans, LearnsInFiftySteps) {
   constexpr int kSteps = 50, kMean = 5;
   ExecuteOptions options;
   options.steps = kSteps;
-  const ExecutionResult result = execute(lower(plan.job()), options);
+  const ExecutionResult result = execute(plan.program(), options);
   ASSERT_EQ(result.outcome, Outcome::kFinished) << testing::PrintToString(result.messages);
   double first = 0, last = 0;
   for (int s = 0; s < kMean; ++s) {
@@ -78,8 +77,7 @@ TEST_P(ExecutedPlans, LearnsInFiftySteps) {
 TEST_P(ExecutedPlans, HidesNoMutation) {
   const ExecutedPlan& plan = GetParam();
   if (!plan.mutated && !nightly()) GTEST_SKIP() << "nightly: set HEADWAY_NIGHTLY";
-  const Job job = plan.job();
-  const Program lowered = lower(job);
+  const Program lowered = plan.program();
   if (held_in_double(lowered)) {
     GTEST_SKIP() << "scales are powers of two: faults in how one is found leave most numbers alone";
   }
@@ -87,7 +85,7 @@ TEST_P(ExecutedPlans, HidesNoMutation) {
   options.steps = plan.steps;
   options.optimizer.epsilon = kAdamEpsilon;
   const Program program = in_fp64(lowered);
-  const ExecutionResult reference = execute(in_fp64(lower(reference_job(job))), options);
+  const ExecutionResult reference = execute(in_fp64(plan.reference()), options);
   const MutationCount count = count_mutations(program, reference, options, nightly());
   std::cout << plan.name << ": of " << count.removed << " removed collectives and " << count.swapped
             << " swaps " << count.deadlocked << " deadlock, " << count.differed

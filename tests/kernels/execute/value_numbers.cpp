@@ -134,6 +134,7 @@ class Numbering {
       case KernelKind::kLossSum:
       case KernelKind::kSquaredNorm:
       case KernelKind::kClip:
+      case KernelKind::kValidateNorm:
       case KernelKind::kSgd:
       case KernelKind::kAdam: {
         ValueTable::Key key = {word(Value::kResult), member.rank};
