@@ -59,6 +59,9 @@ struct Schedule {
   // Whether its runtime posts messages as soon as it can and waits for a tensor only where one is
   // needed, whatever the plan says of p2p.
   bool asynchronous = false;
+  // Whether full recomputation keeps the input of a stage alone and runs all of it again before its
+  // backward pass (GPipe, arXiv 1811.06965, section 2.3; torch's Pipe); others keep every layer's.
+  bool rematerialises_stages = false;
   // Whether its runtime can take the optimizer's step before the norm of the whole gradient is
   // known and validate it in the next step (arXiv 2401.10241, section 4).
   bool validates_afterwards = false;

@@ -236,6 +236,12 @@ class TrainingStep {
     return count == 0 || layer - stage.first_layer < count;
   }
 
+  // Whether all layers of a stage run again before the first of them goes back.
+  bool rematerialises() const {
+    return schedule_.rematerialises_stages && job_.plan.recompute == Recompute::kFull &&
+           job_.plan.recompute_layers == 0;
+  }
+
   // A backward pass, whole or its input half.
   std::vector<Step> backward_steps(const Stage& stage, ActionKind part) {
     const bool whole = part == ActionKind::kBackward;
@@ -249,8 +255,13 @@ class TrainingStep {
     } else if (stage.last) {
       steps.push_back({whole ? head_->backward() : head_->backward_input(), stage.end_layer});
     }
+    for (int l = stage.first_layer; rematerialises() && l < stage.end_layer; ++l) {
+      steps.push_back({layer_.forward_again(), l});
+    }
     for (int l = stage.end_layer - 1; l >= stage.first_layer; --l) {
-      if (recomputed(stage, l)) steps.push_back({layer_.forward_again(), l});
+      if (recomputed(stage, l) && !rematerialises()) {
+        steps.push_back({layer_.forward_again(), l});
+      }
       steps.push_back({whole ? layer_.backward() : layer_.backward_input(), l});
     }
     // The table's gradient is no matrix product: it stays with the input half.

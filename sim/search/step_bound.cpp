@@ -46,7 +46,7 @@ class StepBound {
         program_(program),
         prices_(prices),
         collectives_(prices.profile(), job.topology) {
-    const Schedule* schedule = find_schedule(job.plan.schedule);
+    const Schedule* schedule = schedule_of(job.plan);
     copies_ = schedule == nullptr ? 1 : schedule->copies;
   }
 
@@ -55,7 +55,8 @@ class StepBound {
     Time most;
     for (const Kind& kind : kinds_) {
       for (const Time time : kind.all) most = std::max(most, time);
-      most = std::max(most, through_pipeline(kind));
+      // Where steps overlap, what fills and drains the pipeline is another step's.
+      if (!program_.steps_overlap) most = std::max(most, through_pipeline(kind));
     }
     return Time::from_seconds(most.seconds() * (1 - kRounding));
   }

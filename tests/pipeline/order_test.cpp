@@ -27,6 +27,26 @@ TEST(Gpipe, RunsAllForwardThenAllBackward) {
             "1F0 1F1 1F2 1B0 1B1 1B2\n");
 }
 
+// torch's Pipe(chunks=4) of a sequential model on two devices.
+TEST(Gpipe, IsPipeWithFourChunks) {
+  EXPECT_EQ(grid("gpipe", {.ranks = 2, .stages_per_rank = 1, .micro_batches = 4}),
+            "0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3\n"
+            "1F0 1F1 1F2 1F3 1B0 1B1 1B2 1B3\n");
+}
+
+// Three stages, of three layers each where there are nine, with one to three micro-batches.
+TEST(OneFOneB, RunsThreeStages) {
+  const auto of = [](int micro_batches) {
+    return grid("1f1b", {.ranks = 3, .stages_per_rank = 1, .micro_batches = micro_batches});
+  };
+  EXPECT_EQ(of(1), "0F0 0B0\n1F0 1B0\n2F0 2B0\n");
+  EXPECT_EQ(of(2), "0F0 0F1 0B0 0B1\n1F0 1F1 1B0 1B1\n2F0 2B0 2F1 2B1\n");
+  EXPECT_EQ(of(3),
+            "0F0 0F1 0F2 0B0 0B1 0B2\n"
+            "1F0 1F1 1B0 1F2 1B1 1B2\n"
+            "2F0 2B0 2F1 2B1 2F2 2B2\n");
+}
+
 TEST(OneFOneB, WarmsUpByTheDistanceToTheLastRank) {
   EXPECT_EQ(grid("1f1b", {.ranks = 4, .stages_per_rank = 1, .micro_batches = 8}),
             "0F0 0F1 0F2 0F3 0B0 0F4 0B1 0F5 0B2 0F6 0B3 0F7 0B4 0B5 0B6 0B7\n"

@@ -151,9 +151,12 @@ TEST(VocabularyOrder, HoldsOneMoreMicroBatchForEachBarrier) {
 }
 
 TEST(VocabularyOrder, IsA1F1BWithSlots) {
-  EXPECT_EQ(to_text(vocabulary_parallel_order(1, 0, {2, 1, 3})), "");
-  EXPECT_EQ(to_text(vocabulary_parallel_order(2, 1, {2, 1, 3})), "");
-  EXPECT_EQ(to_text(interlaced_order(0, {2, 1, 3})), "");
+  EXPECT_EQ(to_text(vocabulary_parallel_order(1, 0, {2, 1, 3})),
+            "[e0] [e1] 0F0 [e2 s0] 0F1 [s1 w0] 0F2 0B0 [s2 w1] 0B1 [w2] 0B2 [d0] [d1] [d2]");
+  EXPECT_EQ(to_text(vocabulary_parallel_order(2, 1, {2, 1, 3})),
+            "[e0] [e1] 1F0 [e2 s0] 1F1 [s1 w0] 1F2 [s2 w1] 1B0 [w2] 1B1 1B2 [d0] [d1] [d2]");
+  EXPECT_EQ(to_text(interlaced_order(0, {2, 1, 3})),
+            "[e0] 0F0 [e1 s0 w0] 0F1 [e2 s1 w1] 0F2 0B0 [s2 w2 d0] 0B1 [d1] 0B2 [d2]");
 }
 
 }  // namespace

@@ -236,6 +236,24 @@ TEST(InFlightMicroBatches, OfASpreadVocabularyAreMoreByItsBarriers) {
   EXPECT_EQ(alive(Vocabulary::kInterlaced).front(), 6);
 }
 
+// GPipe keeps the inputs of its stages for all m micro-batches, and all layers of a stage for the
+// one that goes back (arXiv 1811.06965, section 2.3); Megatron's recomputation one layer of it.
+TEST(InFlightMicroBatches, OfRematerialisedStagesAreOne) {
+  constexpr int kLayers = 3, kMicroBatches = 4;
+  const auto alive = [](const char* schedule, const char* family) {
+    Job job = scheduled(schedule, 2, kMicroBatches, kLayers);
+    job.plan.vpp = 1;
+    job.plan.stage_layers = {kLayers, kLayers};
+    job.model.num_hidden_layers = 2 * kLayers;
+    job.plan.recompute = Recompute::kFull;
+    return most_alive(lower(job), family);
+  };
+  EXPECT_THAT(alive("gpipe", "mlp.activation"), Each(Eq(kLayers)));
+  EXPECT_THAT(alive("1f1b", "mlp.activation"), Each(Eq(1)));
+  EXPECT_EQ(alive("gpipe", "hidden").front(), kMicroBatches + kLayers);
+  EXPECT_EQ(alive("1f1b", "hidden").back(), kLayers + 1);
+}
+
 // Two copies of the model: each rank of 4 holds two of 4 stages, and the parameters of both.
 TEST(TwoCopies, DoubleTheParameters) {
   const auto parameters = [](const char* schedule, int rank) {

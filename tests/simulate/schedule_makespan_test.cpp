@@ -118,6 +118,18 @@ TEST(ScheduleMakespan, OfOneFOneB) {
   expect("1f1b", kUneven, {{2, 4, 45}, {4, 4, 63}, {4, 8, 99}, {8, 16, 207}});
 }
 
+// Nine layers in three stages, with one to three micro-batches: (m + p - 1)(F + B).
+TEST(ScheduleMakespan, OfThreeStagesGrowsByAPassEachWay) {
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    expect(schedule, kEven, {{3, 1, 9}, {3, 2, 12}, {3, 3, 15}});
+  }
+}
+
+// Slots of one pass: 2 m + p - 2 of them (arXiv 2107.06925, table 2).
+TEST(ScheduleMakespan, OfChimera) {
+  expect("chimera", {1, 0.5, 0.5}, {{4, 4, 10}, {4, 8, 18}, {8, 8, 22}}, 1);
+}
+
 // F 1 and B 2 for all chunks of a rank together.
 TEST(ScheduleMakespan, OfLoopedBfs) {
   for (const auto& [chunks, expected] : {std::pair(2, 28.5), {4, 26.25}}) {

@@ -4,41 +4,24 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <vector>
 
-#include "sim/core/error.hpp"
-#include "sim/validate/validation.hpp"
-#include "tests/support/folders.hpp"
+#include "tests/validate/run_groups.hpp"
 
 namespace headway {
 namespace {
 
 const Validation& validated() {
-  static const Validation validation = [] {
-    Problems problems;
-    const std::vector<MeasuredRun> runs =
-        read_measured_runs(source_dir() + "/results/validation/runs/zb.json", problems);
-    problems.throw_if_any();
-    return validate(runs, {});
-  }();
+  static const Validation validation = validated_runs("zb.json");
   return validation;
-}
-
-std::map<std::string, std::vector<const PredictedRun*>> groups() {
-  std::map<std::string, std::vector<const PredictedRun*>> result;
-  for (const PredictedRun& run : validated().runs) {
-    if (run.predicted_s && run.measured_s) result[run.group].push_back(&run);
-  }
-  return result;
 }
 
 // Predicted over measured, of the times that a schedule takes relative to 1F1B; the middle one of
 // all groups.
 double median_of_ratios(const std::string& schedule) {
   std::vector<double> ratios;
-  for (const auto& [name, runs] : groups()) {
+  for (const auto& [name, runs] : run_groups(validated())) {
     const auto base = std::find_if(runs.begin(), runs.end(), [](const PredictedRun* run) {
       return run->properties.at("schedule") == "1f1b";
     });
@@ -61,23 +44,10 @@ TEST(ZeroBubbleRuns, AreAllSimulated) {
 }
 
 // Of the pairs in a group that are measured more than 3 % apart, 95 of 100 are ordered as measured.
-// The others are H2 behind a schedule that it beat: its published runs validate the optimizer's
-// step afterwards, so that a rank's next step begins before the others have ended theirs.
 TEST(ZeroBubbleRuns, AreOrderedAsMeasured) {
-  int pairs = 0, wrong = 0;
-  for (const auto& [name, runs] : groups()) {
-    for (std::size_t i = 0; i < runs.size(); ++i) {
-      for (std::size_t j = 0; j < i; ++j) {
-        const double measured = *runs[i]->measured_s / *runs[j]->measured_s;
-        if (std::max(measured, 1 / measured) <= 1.03) continue;
-        ++pairs;
-        const bool as_measured = (measured < 1) == (*runs[i]->predicted_s < *runs[j]->predicted_s);
-        if (!as_measured) ++wrong;
-      }
-    }
-  }
-  EXPECT_GT(pairs, 60);
-  EXPECT_LE(100 * wrong, 5 * pairs) << wrong << " of " << pairs;
+  const OrderedPairs pairs = ordered_pairs(validated());
+  EXPECT_GT(pairs.count, 60);
+  EXPECT_LE(100 * pairs.wrong.size(), 5U * pairs.count) << pairs.text();
 }
 
 TEST(ZeroBubbleRuns, GainOverOneFOneBWhatWasMeasured) {

@@ -9,6 +9,7 @@ Schedule gpipe() {
   Schedule schedule;
   schedule.name = "gpipe";
   schedule.source = "GPipe, arXiv 1811.06965; order of torch.distributed.pipelining ScheduleGPipe";
+  schedule.rematerialises_stages = true;
   schedule.refusal = [](const ScheduleShape& shape) { return refusal_of_stages(shape, 1); };
   schedule.rank_of = looped_rank;
   schedule.actions = [](int rank, const ScheduleShape& shape) {
