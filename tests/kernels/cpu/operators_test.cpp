@@ -398,6 +398,45 @@ TEST_F(Operators, ClippingScalesGradientsOverTheLimit) {
   EXPECT_NEAR(gradient.at(1), 4.0 / 5.000001, 1e-15);
 }
 
+// A step that was taken before its norm was known stands only within the limit.
+TEST_F(Operators, AValidatedNormIsPassedOnOrRefused) {
+  OwnedMatrix total(1, 1), validated(1, 1);
+  total.set(0, 25);
+  Placement placement;
+  placement.clip_norm = 5;
+  run(kernel(KernelKind::kValidateNorm, 1, 1), {&total}, {&validated}, placement);
+  EXPECT_EQ(validated.at(0), 25);
+  placement.clip_norm = 4.9;
+  EXPECT_THROW(run(kernel(KernelKind::kValidateNorm, 1, 1), {&total}, {&validated}, placement),
+               std::invalid_argument);
+}
+
+// Sums and products with local maxima, corrected (arXiv 2411.05288, eq. 2 to 5): logits 1 and 3 of
+// which this shard has the first.
+TEST_F(Operators, SumsOfAShardAreCorrectedToTheWholeVocabulary) {
+  OwnedMatrix sum(1, 1), own(1, 1), maximum(1, 1), divisor(1, 1);
+  sum.set(0, 1);  // exp(1 - 1)
+  own.set(0, 1);
+  maximum.set(0, 3);
+  run(kernel(KernelKind::kCrossEntropyShift, 1, 1), {&sum, &own, &maximum}, {&sum});
+  EXPECT_NEAR(sum.at(0), std::exp(-2.0), 1e-15);
+  sum.set(0, 1 + std::exp(-2.0));  // of both shards, relative to 3
+  run(kernel(KernelKind::kCrossEntropyShift, 1, 1), {&sum, &maximum, &own}, {&divisor});
+  EXPECT_NEAR(1 / divisor.at(0), std::exp(1.0) / (std::exp(1.0) + std::exp(3.0)), 1e-15);
+
+  OwnedMatrix product(1, 2), target_row(1, 2);
+  product.set(0, 4);  // exponential 1 times the shard's row
+  product.set(1, 8);
+  target_row.set(0, 4);  // which is the target's
+  target_row.set(1, 8);
+  Kernel gradient = kernel(KernelKind::kCrossEntropyInputGradient, 1, 2);
+  gradient.scale = 0.5;
+  run(gradient, {&product, &target_row, &divisor}, {&product});
+  const double probability = 1 / divisor.at(0);
+  EXPECT_NEAR(product.at(0), 0.5 * 4 * (probability - 1), 1e-15);
+  EXPECT_NEAR(product.at(1), 0.5 * 8 * (probability - 1), 1e-15);
+}
+
 TEST_F(Operators, OptimizersStepAsTheirFormulas) {
   OwnedMatrix master(1, 1), gradient(1, 1), first(1, 1), second(1, 1);
   master.set(0, 2.0);
