@@ -1,6 +1,7 @@
 #include "kernels/cpu/collectives.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -136,9 +137,128 @@ void all_to_all(const Collective& collective, const Members& members) {
   }
 }
 
+// Rows of a member's operand that the last operand it reads counts.
+struct CountedRows {
+  std::vector<std::int64_t> counts;
+  // Of the p-th of `parts` equal runs of the counts.
+  std::int64_t of(std::size_t p, std::size_t parts) const {
+    const auto run = static_cast<std::ptrdiff_t>(counts.size() / parts);
+    const auto first = counts.begin() + static_cast<std::ptrdiff_t>(p) * run;
+    return std::accumulate(first, first + run, std::int64_t{0});
+  }
+  std::int64_t all() const { return of(0, 1); }
+};
+
+std::vector<CountedRows> counted(const Collective& collective,
+                                 std::span<const CollectiveMember> members) {
+  std::vector<CountedRows> result;
+  for (const CollectiveMember& member : members) {
+    if (member.reads.size() != 2 || member.writes.size() != 1) {
+      refuse(collective, "by counts it takes one buffer and its counts, and gives one");
+    }
+    const Operand& counts = member.reads[1];
+    if (counts.elements() % static_cast<std::int64_t>(members.size()) != 0 &&
+        collective.kind == CollectiveKind::kAllToAll) {
+      refuse(collective, "the counts do not divide among the ranks");
+    }
+    CountedRows& rows = result.emplace_back();
+    rows.counts.resize(static_cast<std::size_t>(counts.elements()));
+    load(counts, 0, counts.elements(), rows.counts.data());
+  }
+  return result;
+}
+
+// One member's rows as they are put together; what lies past them becomes zero.
+template <typename T>
+class RowsTaken {
+ public:
+  RowsTaken(const Collective& collective, const CollectiveMember& member)
+      : collective_(collective), to_(member.writes[0]) {}
+  void take(const std::vector<T>& from, std::int64_t first, std::int64_t rows) {
+    const std::int64_t columns = to_.columns;
+    const auto begin = from.begin() + static_cast<std::ptrdiff_t>(first * columns);
+    if ((first + rows) * columns > static_cast<std::int64_t>(from.size())) {
+      refuse(collective_, "the counts ask for more rows than a member gives");
+    }
+    values_.insert(values_.end(), begin, begin + static_cast<std::ptrdiff_t>(rows * columns));
+  }
+  void write() {
+    if (static_cast<std::int64_t>(values_.size()) > to_.elements()) {
+      refuse(collective_, "more rows come than a member has room for");
+    }
+    values_.resize(static_cast<std::size_t>(to_.elements()));
+    store(to_, 0, to_.elements(), values_.data());
+  }
+
+ private:
+  const Collective& collective_;
+  Operand to_;
+  std::vector<T> values_;
+};
+
+// Whatever is where: by counts member i sends counts_i(j) rows to j, in the order of j; back by
+// counts j returns them, from where they stand among those of all.
+template <typename T>
+void all_to_all_by_counts(const Collective& collective, std::span<const CollectiveMember> members,
+                          const std::vector<std::vector<T>>& given) {
+  const std::vector<CountedRows> counts = counted(collective, members);
+  const std::size_t parts = members.size();
+  const bool back = collective.shares == Shares::kBackByCounts;
+  for (std::size_t to = 0; to < parts; ++to) {
+    RowsTaken<T> taken(collective, members[to]);
+    for (std::size_t from = 0; from < parts; ++from) {
+      std::int64_t first = 0;
+      if (back) {
+        for (std::size_t before = 0; before < to; ++before) first += counts[before].of(from, parts);
+        taken.take(given[from], first, counts[to].of(from, parts));
+      } else {
+        for (std::size_t before = 0; before < to; ++before) first += counts[from].of(before, parts);
+        taken.take(given[from], first, counts[from].of(to, parts));
+      }
+    }
+    taken.write();
+  }
+}
+
+template <typename T>
+void communicate_by_counts(const Collective& collective,
+                           std::span<const CollectiveMember> members) {
+  const std::vector<CountedRows> counts = counted(collective, members);
+  std::vector<std::vector<T>> given;
+  for (const CollectiveMember& member : members) {
+    given.push_back(load_group<T>({&member.reads[0], 1}, member.reads[0].elements()));
+  }
+  if (collective.kind == CollectiveKind::kAllToAll) {
+    return all_to_all_by_counts<T>(collective, members, given);
+  }
+  if (collective.kind == CollectiveKind::kAllGather) {
+    for (const CollectiveMember& member : members) {
+      RowsTaken<T> taken(collective, member);
+      for (std::size_t from = 0; from < members.size(); ++from) {
+        taken.take(given[from], 0, counts[from].all());
+      }
+      taken.write();
+    }
+    return;
+  }
+  if (collective.kind != CollectiveKind::kReduceScatter) refuse(collective, "not by counts");
+  std::vector<T> total = given.front();
+  for (std::size_t from = 1; from < given.size(); ++from) {
+    for (std::size_t i = 0; i < total.size(); ++i) total[i] += given[from][i];
+  }
+  std::int64_t first = 0;
+  for (std::size_t to = 0; to < members.size(); ++to) {
+    RowsTaken<T> taken(collective, members[to]);
+    taken.take(total, first, counts[to].all());
+    taken.write();
+    first += counts[to].all();
+  }
+}
+
 template <typename T>
 void communicate_as(const Collective& collective, const Members& members) {
   const auto root = static_cast<std::size_t>(collective.root);
+  if (collective.shares != Shares::kEqual) return communicate_by_counts<T>(collective, members);
   const std::int64_t whole = collective.elements;
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:

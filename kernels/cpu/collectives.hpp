@@ -4,7 +4,8 @@
 //
 // A member may give several buffers: they count as one array, laid end to end and padded with zeros
 // to the collective's size. A single matrix that is gathered or scattered along its columns (the
-// other shape is the same number of rows) is cut by columns, else by rows.
+// other shape is the same number of rows) is cut by columns, else by rows. Where the shares follow
+// counts, each member gives one buffer and its counts.
 #pragma once
 
 #include <span>

@@ -113,6 +113,89 @@ void rotate(const Kernel& kernel, const OperandsOf& operands, const Placement& p
   }
 }
 
+// The columns of one token's heads: apart as they are projected, and packed as attention reads
+// them.
+struct LatentHeads {
+  explicit LatentHeads(const Kernel& kernel)
+      : heads(kernel.columns),
+        plain(kernel.plain_dim),
+        turned(kernel.head_dim),
+        value(kernel.value_dim) {}
+  std::int64_t query_columns() const { return heads * (plain + turned); }
+  std::int64_t key_value_columns() const { return heads * (plain + value); }
+  std::int64_t packed_columns() const { return heads * (2 * (plain + turned) + value); }
+  std::int64_t query(std::int64_t head) const { return head * (plain + turned); }
+  std::int64_t key(std::int64_t head) const { return query_columns() + query(head); }
+  std::int64_t values(std::int64_t head) const { return 2 * query_columns() + head * value; }
+  std::int64_t key_value(std::int64_t head) const { return head * (plain + value); }
+
+  std::int64_t heads, plain, turned, value;
+};
+
+// Turns the pairs (i, i + count / 2) of `from` by position * base^(-2i / count).
+template <typename T>
+void turn(const T* from, T* to, std::int64_t count, double position) {
+  for (std::int64_t pair = 0; pair < count / 2; ++pair) {
+    const double exponent = -2.0 * static_cast<double>(pair) / static_cast<double>(count);
+    const double angle = position * std::pow(kRotaryBase, exponent);
+    const T cosine = static_cast<T>(std::cos(angle)), sine = static_cast<T>(std::sin(angle));
+    const T a = from[pair], b = from[pair + count / 2];
+    to[pair] = a * cosine - b * sine;
+    to[pair + count / 2] = a * sine + b * cosine;
+  }
+}
+
+template <typename T>
+void latent_forward(const Kernel& kernel, const OperandsOf& operands, const Placement& placement) {
+  const LatentHeads at(kernel);
+  const std::int64_t rows = kernel.rows;
+  const Input<T> query(operands.read(0, rows * at.query_columns()));
+  const Input<T> key_value(operands.read(1, rows * at.key_value_columns()));
+  const Input<T> key_rope(operands.read(2, rows * at.turned));
+  Output<T> packed(operands.write(0, rows * at.packed_columns()), false);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const auto position = static_cast<double>(position_of(i, placement));
+    const T* q = query.data() + i * at.query_columns();
+    const T* kv = key_value.data() + i * at.key_value_columns();
+    T* to = packed.data() + i * at.packed_columns();
+    for (std::int64_t head = 0; head < at.heads; ++head) {
+      std::copy_n(q + at.query(head), at.plain, to + at.query(head));
+      turn(q + at.query(head) + at.plain, to + at.query(head) + at.plain, at.turned, position);
+      std::copy_n(kv + at.key_value(head), at.plain, to + at.key(head));
+      turn(key_rope.data() + i * at.turned, to + at.key(head) + at.plain, at.turned, position);
+      std::copy_n(kv + at.key_value(head) + at.plain, at.value, to + at.values(head));
+    }
+  }
+}
+
+template <typename T>
+void latent_backward(const Kernel& kernel, const OperandsOf& operands, const Placement& placement) {
+  const LatentHeads at(kernel);
+  const std::int64_t rows = kernel.rows;
+  const Input<T> packed(operands.read(0, rows * at.packed_columns()));
+  Output<T> query(operands.write(0, rows * at.query_columns()), false);
+  Output<T> key_value(operands.write(1, rows * at.key_value_columns()), false);
+  Output<T> key_rope(operands.write(2, rows * at.turned), false);
+  std::vector<T> sum(static_cast<std::size_t>(at.turned));
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const auto position = static_cast<double>(position_of(i, placement));
+    const T* from = packed.data() + i * at.packed_columns();
+    T* q = query.data() + i * at.query_columns();
+    T* kv = key_value.data() + i * at.key_value_columns();
+    std::fill(sum.begin(), sum.end(), T{0});
+    for (std::int64_t head = 0; head < at.heads; ++head) {
+      std::copy_n(from + at.query(head), at.plain, q + at.query(head));
+      turn(from + at.query(head) + at.plain, q + at.query(head) + at.plain, at.turned, -position);
+      std::copy_n(from + at.key(head), at.plain, kv + at.key_value(head));
+      std::copy_n(from + at.values(head), at.value, kv + at.key_value(head) + at.plain);
+      for (std::int64_t c = 0; c < at.turned; ++c) {
+        sum[static_cast<std::size_t>(c)] += from[at.key(head) + at.plain + c];
+      }
+    }
+    turn(sum.data(), key_rope.data() + i * at.turned, at.turned, -position);
+  }
+}
+
 }  // namespace
 
 template <typename T>
@@ -129,6 +212,10 @@ void compute_embedding(const Kernel& kernel, const OperandsOf& operands,
       return position_backward<T>(kernel, operands, placement);
     case KernelKind::kRotaryForward:
       return rotate<T>(kernel, operands, placement, 1.0);
+    case KernelKind::kLatentForward:
+      return latent_forward<T>(kernel, operands, placement);
+    case KernelKind::kLatentBackward:
+      return latent_backward<T>(kernel, operands, placement);
     default:
       return rotate<T>(kernel, operands, placement, -1.0);
   }

@@ -3,6 +3,7 @@
 #include "kernels/cpu/attention.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/memory_bound.hpp"
+#include "kernels/cpu/routing.hpp"
 
 namespace headway {
 namespace {
@@ -28,6 +29,8 @@ void compute_kernel(const Kernel& kernel, const OperandsOf& operands, const Plac
     case KernelKind::kPositionBackward:
     case KernelKind::kRotaryForward:
     case KernelKind::kRotaryBackward:
+    case KernelKind::kLatentForward:
+    case KernelKind::kLatentBackward:
       return compute_embedding<T>(kernel, operands, placement);
     case KernelKind::kDropoutForward:
     case KernelKind::kDropoutBackward:
@@ -75,7 +78,13 @@ std::string title(const Operation& operation) {
   if (const auto* gemm = std::get_if<Gemm>(&operation)) {
     return "gemm " + std::string(name(gemm->role));
   }
+  if (const auto* gemm = std::get_if<GroupedGemm>(&operation)) {
+    return "grouped gemm " + std::string(name(gemm->role));
+  }
   if (const auto* kernel = std::get_if<Kernel>(&operation)) return std::string(name(kernel->kind));
+  if (const auto* routing = std::get_if<Routing>(&operation)) {
+    return "routing " + std::string(name(routing->kind));
+  }
   if (const auto* attention = std::get_if<Attention>(&operation)) {
     return attention->backward ? "attention backward" : "attention forward";
   }
@@ -87,6 +96,10 @@ void compute_as(const Operation& operation, const OperandsOf& operands,
                 const Placement& placement) {
   if (const auto* gemm = std::get_if<Gemm>(&operation)) {
     compute_gemm<T>(*gemm, operands);
+  } else if (const auto* grouped = std::get_if<GroupedGemm>(&operation)) {
+    compute_grouped_gemm<T>(*grouped, operands);
+  } else if (const auto* routing = std::get_if<Routing>(&operation)) {
+    compute_routing<T>(*routing, operands, placement);
   } else if (const auto* attention = std::get_if<Attention>(&operation)) {
     compute_attention<T>(*attention, operands, placement);
   } else if (const auto* kernel = std::get_if<Kernel>(&operation)) {

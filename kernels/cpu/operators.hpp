@@ -40,6 +40,12 @@ struct Placement {
   double dropout = 0;
   double learning_rate = 0;
   double clip_norm = 0;
+  // Of an expert's rank: its coordinates among those that share the experts, and those that share
+  // each expert, and which of the two come first in rank order.
+  std::int64_t expert_rank = 0, expert_slice = 0;
+  bool slices_innermost = true;
+  // The choices of the tokens, to be repeated; nullptr: the router's own.
+  const std::int32_t* choice = nullptr;
   std::int64_t step = 1;  // of the optimizer, from 1
   OptimizerConstants optimizer;
 };

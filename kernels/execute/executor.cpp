@@ -53,7 +53,10 @@ class Run : public std::enable_shared_from_this<Run> {
     if (result_.outcome == Outcome::kFinished) {
       result_.messages.clear();
       result_.parameters = updated_parameters(plan_, numbers);
-      for (const RankState& rank : ranks_) result_.peak.push_back(rank.run->peak());
+      for (const RankState& rank : ranks_) {
+        result_.peak.push_back(rank.run->peak());
+        result_.routing.add(rank.run->routing());
+      }
       result_.resident = {memory.grown()};
       set_times(plan_, options_.warm_up, std::move(times), result_);
       return std::move(result_);

@@ -15,6 +15,7 @@
 #include "kernels/cpu/operators.hpp"
 #include "kernels/execute/global_tensors.hpp"
 #include "kernels/execute/happens_before.hpp"
+#include "kernels/execute/routing_record.hpp"
 #include "sim/engine/timeline.hpp"
 #include "sim/program/program.hpp"
 
@@ -38,6 +39,9 @@ struct ExecuteOptions {
   // A run in which no operation ends for this long is given up.
   std::chrono::milliseconds patience{60000};
   std::optional<SwappedOperations> swapped;  // a fault on purpose
+  // Which experts the tokens choose, as another run has recorded it; nullptr: as the router says.
+  // It outlives the run.
+  const RoutingRecord* routing = nullptr;
   // Called by the rank's thread before each operation, with its words: for tests of faults.
   std::function<void(int rank, const std::string& operation)> before_operation;
 };
@@ -62,6 +66,7 @@ struct ExecutionResult {
   std::vector<std::string> deadlock;
 
   std::vector<ExecutedStep> steps;
+  RoutingRecord routing;     // of all steps
   GlobalTensors parameters;  // after the last step
   // Of the step of median duration (of two the shorter), as ExecutionPlan lists operations.
   std::vector<std::vector<MeasuredTimes>> times;

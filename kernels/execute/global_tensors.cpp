@@ -20,13 +20,16 @@ Share share_of(const Program& program, int rank, int group) {
   return {program.grid.index_in_group(family, rank), program.grid.group_size(family)};
 }
 
+// A block of a part: all of it where there is a single block.
 void add_part(const Program& program, int rank, const BufferFamily& family, const TensorPart& part,
-              int layer, std::int64_t& local, std::vector<Fragment>& out) {
+              int layer, std::int64_t block, std::int64_t& local, std::vector<Fragment>& out) {
   const Share share = part.sharded_dimension < 0 ? Share{} : share_of(program, rank, part.group);
-  const std::int64_t rows = part.sharded_dimension == 0 ? part.rows / share.size : part.rows;
+  const std::int64_t whole = part.rows / family.blocks;
+  const std::int64_t rows = part.sharded_dimension == 0 ? whole / share.size : whole;
   const std::int64_t columns =
       part.sharded_dimension == 1 ? part.columns / share.size : part.columns;
-  const std::int64_t first_row = part.sharded_dimension == 0 ? share.index * rows : 0;
+  const std::int64_t first_row =
+      block * whole + (part.sharded_dimension == 0 ? share.index * rows : 0);
   const std::int64_t first_column = part.sharded_dimension == 1 ? share.index * columns : 0;
   const std::string name = global_name(family, part, layer);
   if (columns == part.columns) {
@@ -62,8 +65,12 @@ std::vector<Fragment> fragments(const Program& program, int rank, const BufferIn
   const BufferFamily& family = program.buffers[static_cast<std::size_t>(buffer.family)];
   std::vector<Fragment> out;
   std::int64_t local = 0;
-  for (const TensorPart& part : family.parts) {
-    add_part(program, rank, family, part, buffer.layer, local, out);
+  const Share run = share_of(program, rank, family.block_group);
+  const std::int64_t blocks = family.blocks / run.size;
+  for (std::int64_t block = run.index * blocks; block < (run.index + 1) * blocks; ++block) {
+    for (const TensorPart& part : family.parts) {
+      add_part(program, rank, family, part, buffer.layer, block, local, out);
+    }
   }
   if (family.mirrors.empty()) return out;
   for (const BufferRef& mirror : family.mirrors) {

@@ -92,16 +92,24 @@ int exit_code_of(Outcome outcome, const std::optional<CheckReport>& check) {
   return check && !check->passed ? kCheckFailed : kAnswered;
 }
 
+// The reference run, where one is asked for.
+std::optional<ExecutionResult> reference_of(const Arguments& arguments) {
+  if (arguments.reference.empty()) return std::nullopt;
+  ExecutionResult reference = execute(read(arguments.reference), arguments.options);
+  if (reference.outcome != Outcome::kFinished) {
+    throw MachineFailure("the reference run failed: " + reference.messages.front());
+  }
+  return reference;
+}
+
 // Compares a finished result with the reference, where there is one, and writes it.
 int check_and_write(const Arguments& arguments, const Program& program,
-                    const ExecutionResult& result) {
+                    const ExecutionResult& result,
+                    std::optional<ExecutionResult> reference = std::nullopt) {
   std::optional<CheckReport> check;
   if (!arguments.reference.empty() && result.outcome == Outcome::kFinished) {
-    const ExecutionResult reference = execute(read(arguments.reference), arguments.options);
-    if (reference.outcome != Outcome::kFinished) {
-      throw MachineFailure("the reference run failed: " + reference.messages.front());
-    }
-    check = check_execution(program, result, reference);
+    if (!reference) reference = reference_of(arguments);
+    check = check_execution(program, result, *reference);
   }
   const std::string text = execution_json(result, check);
   if (arguments.output == "-") {
@@ -172,7 +180,11 @@ int run(Arguments& arguments, const std::vector<std::string>& words) {
   keep_freed_memory();
   if (arguments.mpi) return run_processes(arguments, words);
   const Program program = read(arguments.program);
-  return check_and_write(arguments, program, execute(program, options));
+  // First, because what its tokens choose is what the program's repeat.
+  std::optional<ExecutionResult> reference = reference_of(arguments);
+  if (reference && !reference->routing.empty()) options.routing = &reference->routing;
+  const ExecutionResult result = execute(program, options);
+  return check_and_write(arguments, program, result, std::move(reference));
 }
 
 // The exit code, with every failure told.

@@ -82,6 +82,15 @@ void place_kernel(const Program& program, const Kernel& kernel, const Locator& l
   }
 }
 
+// Whether the ranks that share an expert stand side by side, rather than those that share the experts.
+bool slices_innermost(const RankGrid& grid) {
+  for (const FoldedAxis& axis : grid.folded()) {
+    if (axis.name == "etp") return true;
+    if (axis.name == "ep") return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Placement placement_of(const Program& program, int rank, const PlannedOperation& planned, int step,
@@ -110,6 +119,11 @@ Placement placement_of(const Program& program, int rank, const PlannedOperation&
         attention->heads;
   } else if (const auto* kernel = std::get_if<Kernel>(&planned.operation->operation)) {
     place_kernel(program, *kernel, locator, placement);
+  } else if (std::holds_alternative<Routing>(planned.operation->operation)) {
+    placement.first_row = locator.first_row(locator.write(0));
+    placement.expert_rank = program.grid.coordinate(rank, "ep");
+    placement.expert_slice = program.grid.coordinate(rank, "etp");
+    placement.slices_innermost = slices_innermost(program.grid);
   }
   if (saved != nullptr) {
     placement.site = saved->name;

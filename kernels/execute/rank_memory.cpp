@@ -66,6 +66,14 @@ DataType held_type(DataType declared, bool in_double) {
   return in_double && narrows ? DataType::kFp64 : declared;
 }
 
+std::int64_t RankMemory::held_rows(int allocation) const {
+  return std::max(family(allocation).rows, family(allocation).most_rows);
+}
+
+std::int64_t RankMemory::held_elements(int allocation) const {
+  return held_rows(allocation) * family(allocation).columns;
+}
+
 void RankMemory::begin_step(std::int64_t step) {
   step_ = step;
   for (std::size_t a = 0; a < blocks_.size(); ++a) {
@@ -91,13 +99,13 @@ void RankMemory::ended(int allocation) {
 
 Operand RankMemory::operand(int allocation) const {
   const BufferFamily& of = family(allocation);
-  return {held_type(of.type, in_double_), of.rows, of.columns,
+  return {held_type(of.type, in_double_), held_rows(allocation), of.columns,
           blocks_[static_cast<std::size_t>(allocation)].held.get()};
 }
 
 std::vector<double> RankMemory::values(int allocation) const {
-  std::vector<double> out(static_cast<std::size_t>(family(allocation).elements()));
-  load(operand(allocation), 0, family(allocation).elements(), out.data());
+  std::vector<double> out(static_cast<std::size_t>(held_elements(allocation)));
+  load(operand(allocation), 0, held_elements(allocation), out.data());
   return out;
 }
 
@@ -108,8 +116,8 @@ void RankMemory::make(int allocation) {
                             " bytes more than the " + std::to_string(in_use_.count) +
                             " in use exceed the limit of " + std::to_string(limit_.count));
   }
-  const std::size_t bytes =
-      static_cast<std::size_t>(of.elements()) * held_size(held_type(of.type, in_double_));
+  const std::size_t bytes = static_cast<std::size_t>(held_elements(allocation)) *
+                            held_size(held_type(of.type, in_double_));
   blocks_[static_cast<std::size_t>(allocation)].held =
       std::make_unique_for_overwrite<std::uint64_t[]>((bytes + 7) / 8);
   in_use_ += of.size();

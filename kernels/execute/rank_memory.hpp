@@ -52,6 +52,9 @@ class RankMemory {
   };
 
   const BufferFamily& family(int allocation) const;
+  // What a CPU makes room for: where rows depend on the routing, for the most that may come.
+  std::int64_t held_rows(int allocation) const;
+  std::int64_t held_elements(int allocation) const;
   void make(int allocation);
   void fill(int allocation);
   void fill_normal(int allocation);

@@ -42,6 +42,23 @@ std::size_t parameters_written(const PlannedOperation& planned) {
   return kernel->kind == KernelKind::kAdam ? planned.writes.size() - 2 : 0;
 }
 
+// The routing by which tokens choose their experts.
+const Routing* choosing(const PlannedOperation& planned) {
+  const auto* routing = std::get_if<Routing>(&planned.operation->operation);
+  return routing != nullptr && routing->kind == RoutingKind::kChoose ? routing : nullptr;
+}
+
+// A kernel over rows that depend on the routing works on all there is room for.
+Operation with_held_rows(const Program& program, const TemplateOperation& planned,
+                         const CollectiveMember& own) {
+  Operation operation = planned.operation;
+  auto* kernel = std::get_if<Kernel>(&operation);
+  if (kernel == nullptr || planned.reads.empty()) return operation;
+  const auto family = static_cast<std::size_t>(planned.reads.front().family);
+  if (program.buffers[family].most_rows > 0) kernel->rows = own.reads.front().rows;
+  return operation;
+}
+
 GlobalTensors assembled(const ExecutionPlan& plan, std::span<const RankNumbers> ranks,
                         std::map<int, std::vector<double>> RankNumbers::*held) {
   GlobalTensors tensors;
@@ -110,6 +127,22 @@ CollectiveMember RankRun::operands(int operation) const {
   return member;
 }
 
+void RankRun::compute(const PlannedOperation& planned, const CollectiveMember& own) {
+  Placement placement = placement_of(*plan_.program, rank_, planned, step_, options_);
+  const Routing* routing = choosing(planned);
+  const std::int64_t token = placement.first_token + placement.first_row;
+  std::vector<std::int32_t> recorded;
+  if (routing != nullptr && options_.routing != nullptr) {
+    recorded = options_.routing->find(planned.layer, token, routing->tokens);
+    placement.choice = recorded.data();
+  }
+  headway::compute(with_held_rows(*plan_.program, *planned.operation, own), own.reads, own.writes,
+                   placement);
+  if (routing == nullptr) return;
+  const std::vector<double> choice = memory_.values(planned.writes.front());
+  routing_.add(planned.layer, token, routing->per_token, {choice.begin(), choice.end()});
+}
+
 MeasuredTimes RankRun::compute_alone(int operation) {
   const PlannedOperation& what = planned(operation);
   MeasuredTimes times;
@@ -118,9 +151,7 @@ MeasuredTimes RankRun::compute_alone(int operation) {
   if (std::holds_alternative<HostWork>(what.operation->operation)) {
     for (const int write : what.writes) memory_.deliver(write);
   } else {
-    const CollectiveMember own = operands(operation);
-    compute(what.operation->operation, own.reads, own.writes,
-            placement_of(*plan_.program, rank_, what, step_, options_));
+    compute(what, operands(operation));
   }
   times.end = now();
   note_after(what);

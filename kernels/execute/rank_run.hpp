@@ -62,10 +62,13 @@ class RankRun {
   Bytes peak() const { return memory_.peak(); }
   // After the step.
   RankNumbers numbers() const;
+  // Which experts its tokens have chosen, in all steps.
+  const RoutingRecord& routing() const { return routing_; }
 
  private:
   void note_before(const PlannedOperation& planned);
   void note_after(const PlannedOperation& planned);
+  void compute(const PlannedOperation& planned, const CollectiveMember& own);
 
   const ExecutionPlan& plan_;
   int rank_;
@@ -79,6 +82,7 @@ class RankRun {
   std::vector<MeasuredTimes> times_;
   std::vector<int> released_;  // uses of allocations that have ended
   RankNumbers numbers_;
+  RoutingRecord routing_;
   int loss_total_ = -1;  // the allocation that the Program sums losses in
 };
 

@@ -122,7 +122,12 @@ CollectivePrice CollectiveCost::price(const Collective& collective, const GroupP
     return by_curve(*curve, collective.kind, bytes, placement.ranks);
   }
   if (collective.kind == CollectiveKind::kAllToAll) {
-    return all_to_all(bytes, placement, network_efficiency);
+    const double even = bytes / placement.ranks * (placement.ranks - placement.ranks_per_node);
+    const double remote =
+        collective.network_elements < 0
+            ? even
+            : static_cast<double>(size_of(collective.type, collective.network_elements).count);
+    return all_to_all(bytes, remote, placement, network_efficiency);
   }
   return by_model(collective.kind, bytes, placement, network_efficiency);
 }
@@ -190,11 +195,11 @@ CollectivePrice CollectiveCost::by_model(CollectiveKind kind, double bytes,
   return price;
 }
 
-CollectivePrice CollectiveCost::all_to_all(double bytes, const GroupPlacement& placement,
+CollectivePrice CollectiveCost::all_to_all(double bytes, double remote,
+                                           const GroupPlacement& placement,
                                            double network_efficiency) const {
   const bool inside = placement.nodes == 1;
   const double each = bytes / placement.ranks;
-  const double remote = each * (placement.ranks - placement.ranks_per_node);
   const double local = each * (placement.ranks_per_node - 1);
   const CollectivePrice near = send({rounded(local)}, true);
   const CollectivePrice far = send({rounded(remote)}, false, network_efficiency);

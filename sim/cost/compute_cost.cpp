@@ -1,5 +1,6 @@
 #include "sim/cost/compute_cost.hpp"
 
+#include <algorithm>
 #include <cassert>
 #include <map>
 #include <utility>
@@ -36,6 +37,11 @@ ScorePasses score_passes(const Attention& attention) {
   }
   return passes;
 }
+
+// Bands of what was not measured: a grouped product against the batched one it is priced as, a
+// permutation against a copy.
+constexpr double kGroupedBand = 0.15;
+constexpr double kRoutingBand = 0.3;
 
 double bytes_of(DataType type) { return static_cast<double>(size_of(type, 2).count) / 2; }
 
@@ -126,6 +132,27 @@ Price ComputeCost::price(const Gemm& gemm) const {
   return cost->second.price(executed_shape(gemm), gemm.role, regime_);
 }
 
+// One launch over all experts, each of which is a matrix multiplication of its own with the even share
+// of the rows: their tiles fill the device together, as in a batched product, but a last tile of rows
+// is each expert's own. No grouped product has been measured here.
+Price ComputeCost::price(const GroupedGemm& gemm) const {
+  const auto cost = tables_->gemms.find(gemm.type);
+  Gemm each;
+  each.role = gemm.role;
+  // Counts are what they are; an odd mean shall not look like a misaligned matrix.
+  constexpr std::int64_t kAligned = 8;
+  each.m = (gemm.m + gemm.groups * kAligned - 1) / (gemm.groups * kAligned) * kAligned;
+  each.n = gemm.n;
+  each.k = gemm.k;
+  each.type = gemm.type;
+  each.output = gemm.output;
+  if (cost == tables_->gemms.end()) return price(each);  // says what is missing
+  Price result = cost->second.price(executed_shape(each), each.role, regime_, gemm.groups);
+  result.grade = std::max(result.grade, Grade::kExtrapolated);
+  result.band = std::max(result.band, kGroupedBand);
+  return result;
+}
+
 Price ComputeCost::price(const Attention& attention) const {
   if (attention.kernel == AttentionKernel::kUnfused) return unfused(attention);
   for (const auto& [rate, cost] : tables_->attention) {
@@ -174,6 +201,16 @@ Price ComputeCost::unfused(const Attention& attention) const {
   return total;
 }
 
+// By the bytes they move, as other memory-bound kernels; gathers of whole rows were not measured.
+Price ComputeCost::price(const Routing& routing) const {
+  const MemoryModel& memory = profile_.memory;
+  const double rate = memory.efficiency * profile_.device.memory_bandwidth.bytes_per_second;
+  const auto bytes = static_cast<double>(bytes_moved(routing).count);
+  return {Time::from_seconds(bytes / rate +
+                             headway::launches(routing) * memory.per_kernel.seconds()),
+          std::max(memory.grade, Grade::kExtrapolated), std::max(memory.band, kRoutingBand)};
+}
+
 Price ComputeCost::price(const Kernel& kernel) const {
   const MemoryModel& memory = profile_.memory;
   double rate = memory.efficiency * profile_.device.memory_bandwidth.bytes_per_second;
@@ -192,6 +229,7 @@ Price ComputeCost::price(const Kernel& kernel) const {
 
 int ComputeCost::launches(const Operation& operation) const {
   if (const auto* kernel = std::get_if<Kernel>(&operation)) return headway::launches(*kernel);
+  if (const auto* routing = std::get_if<Routing>(&operation)) return headway::launches(*routing);
   if (const auto* attention = std::get_if<Attention>(&operation)) {
     if (attention->kernel == AttentionKernel::kUnfused) {
       return (attention->backward ? 4 : 2) + score_passes(*attention).kernels + 1;

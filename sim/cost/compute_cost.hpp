@@ -22,8 +22,10 @@ class ComputeCost {
   // operation needs, naming it. Safe to call from several threads.
   Price price(const Operation& operation) const;
   Price price(const Gemm& gemm) const;
+  Price price(const GroupedGemm& gemm) const;
   Price price(const Attention& attention) const;
   Price price(const Kernel& kernel) const;
+  Price price(const Routing& routing) const;
 
   // Kernels the framework launches for the operation (eager variants launch several).
   int launches(const Operation& operation) const;
@@ -43,5 +45,8 @@ class ComputeCost {
 Bytes bytes_moved(const Kernel& kernel);
 // Kernels launched for it: one where fused, else one per pass.
 int launches(const Kernel& kernel);
+// The same of what routes tokens: the definition of its cost stands in routing_passes.cpp.
+Bytes bytes_moved(const Routing& routing);
+int launches(const Routing& routing);
 
 }  // namespace headway

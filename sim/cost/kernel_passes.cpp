@@ -109,6 +109,9 @@ Passes passes(const Kernel& kernel) {
       return kernel.fused ? Passes{1, 1, 0, 1} : kEagerRotaryForward;
     case KernelKind::kRotaryBackward:
       return kernel.fused ? Passes{1, 1, 0, 1} : kEagerRotaryBackward;
+    case KernelKind::kLatentForward:  // rotates queries, and lays keys together (latent_values)
+    case KernelKind::kLatentBackward:
+      return {0, 0, 0, 2};
     case KernelKind::kGeluForward:
     case KernelKind::kGeluBackward:
     case KernelKind::kSwigluForward:
@@ -168,6 +171,17 @@ Passes passes(const Kernel& kernel) {
   return {};
 }
 
+// Per column of heads: query, key and value are read and written; backward the same back.
+double latent_values(const Kernel& kernel) {
+  const auto heads = static_cast<double>(kernel.columns);
+  const auto plain = static_cast<double>(kernel.plain_dim);
+  const auto turned = static_cast<double>(kernel.head_dim);
+  const auto value = static_cast<double>(kernel.value_dim);
+  const double apart = heads * (2 * plain + turned + value) + turned;
+  const double packed = heads * (2 * plain + 2 * turned + value);
+  return static_cast<double>(kernel.rows) * (apart + packed);
+}
+
 // Of these only the rows matter: their columns are those of the logits they sum up.
 bool per_row(KernelKind kind) {
   return kind == KernelKind::kCrossEntropyLoss || kind == KernelKind::kLossSum ||
@@ -177,6 +191,10 @@ bool per_row(KernelKind kind) {
 }  // namespace
 
 Bytes bytes_moved(const Kernel& kernel) {
+  if (kernel.kind == KernelKind::kLatentForward || kernel.kind == KernelKind::kLatentBackward) {
+    const double value = static_cast<double>(size_of(kernel.type, 2).count) / 2;
+    return {static_cast<std::int64_t>(latent_values(kernel) * value + 0.5)};
+  }
   const Passes each = passes(kernel);
   const std::int64_t elements = per_row(kernel.kind) ? kernel.rows : kernel.rows * kernel.columns;
   const auto input = static_cast<double>(size_of(kernel.type, elements).count);

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 5> kAttentionKernels = {"unfused", "flash
                                                                "flash3", "cudnn"};
 static_assert(kAttentionKernels.size() == static_cast<std::size_t>(AttentionKernel::kCudnn) + 1);
 
-constexpr std::array<std::string_view, 49> kKernelKinds = {"embedding_forward",
+constexpr std::array<std::string_view, 51> kKernelKinds = {"embedding_forward",
                                                            "embedding_backward",
                                                            "position_forward",
                                                            "position_backward",
@@ -26,6 +26,8 @@ constexpr std::array<std::string_view, 49> kKernelKinds = {"embedding_forward",
                                                            "layer_norm_backward",
                                                            "rotary_forward",
                                                            "rotary_backward",
+                                                           "latent_forward",
+                                                           "latent_backward",
                                                            "gelu_forward",
                                                            "gelu_backward",
                                                            "swiglu_forward",
@@ -75,6 +77,18 @@ static_assert(kCollectiveKinds.size() == static_cast<std::size_t>(CollectiveKind
 constexpr std::array<std::string_view, 3> kReduceOperators = {"sum", "maximum", "average"};
 static_assert(kReduceOperators.size() == static_cast<std::size_t>(ReduceOperator::kAverage) + 1);
 
+constexpr std::array<std::string_view, 10> kRoutingKinds = {
+    "choose", "choose_backward", "assign",  "splits",          "permute", "permute_backward",
+    "sort",   "unsort",          "combine", "combine_backward"};
+static_assert(kRoutingKinds.size() == static_cast<std::size_t>(RoutingKind::kCombineBackward) + 1);
+
+constexpr std::array<std::string_view, 3> kRouterScores = {"softmax", "softmax_of_chosen",
+                                                           "sigmoid"};
+static_assert(kRouterScores.size() == static_cast<std::size_t>(RouterScore::kSigmoid) + 1);
+
+constexpr std::array<std::string_view, 3> kShares = {"equal", "by_counts", "back_by_counts"};
+static_assert(kShares.size() == static_cast<std::size_t>(Shares::kBackByCounts) + 1);
+
 constexpr std::array<std::string_view, 4> kHostKinds = {"micro_batch", "step", "synchronise",
                                                         "await"};
 static_assert(kHostKinds.size() == static_cast<std::size_t>(HostKind::kAwait) + 1);
@@ -99,6 +113,9 @@ struct FlopsOf {
   Flops operator()(const Gemm& gemm) const {
     return {2.0 * real(gemm.m) * real(gemm.n) * real(gemm.k)};
   }
+  Flops operator()(const GroupedGemm& gemm) const {
+    return {2.0 * real(gemm.m) * real(gemm.n) * real(gemm.k)};
+  }
   // q k^T and probabilities times v; the backward pass has two products for each.
   Flops operator()(const Attention& attention) const {
     const double pairs =
@@ -108,6 +125,7 @@ struct FlopsOf {
     return {attention.backward ? 2.0 * forward : forward};
   }
   Flops operator()(const Kernel&) const { return {}; }
+  Flops operator()(const Routing&) const { return {}; }
   Flops operator()(const Collective&) const { return {}; }
   Flops operator()(const HostWork&) const { return {}; }
 };
@@ -117,6 +135,9 @@ struct FlopsOf {
 std::string_view name(GemmRole role) { return name_in(kGemmRoles, role); }
 std::string_view name(AttentionKernel kernel) { return name_in(kAttentionKernels, kernel); }
 std::string_view name(KernelKind kind) { return name_in(kKernelKinds, kind); }
+std::string_view name(RoutingKind kind) { return name_in(kRoutingKinds, kind); }
+std::string_view name(RouterScore score) { return name_in(kRouterScores, score); }
+std::string_view name(Shares shares) { return name_in(kShares, shares); }
 std::string_view name(CollectiveKind kind) { return name_in(kCollectiveKinds, kind); }
 std::string_view name(ReduceOperator reduce) { return name_in(kReduceOperators, reduce); }
 std::string_view name(HostKind kind) { return name_in(kHostKinds, kind); }

@@ -84,6 +84,12 @@ enum class KernelKind : std::uint8_t {
   kLayerNormBackward,   // dy, x, weight, statistics, dweight, dbias    -> dx, dweight, dbias
   kRotaryForward,       // qkv (in place, `columns` = heads+kv_heads rotated head dims)  -> qkv
   kRotaryBackward,      // dqkv                                         -> dqkv
+  kLatentForward,       // query[rows, heads (plain_dim + head_dim)], key_value[rows, heads (plain_dim
+                        //   + value_dim)], key_rope[rows, head_dim]    -> qkv: per head, the query and
+                        //   the key with their head_dim last columns rotated, and the value; packed
+                        //   as attention reads them (`columns` = heads)
+  kLatentBackward,      // dqkv                                         -> dquery, dkey_value, dkey_rope
+                        //   (summed over the heads)
   kGeluForward,         // x, [bias]                                    -> y
   kGeluBackward,        // dy, x, [bias, dbias]                         -> dx, [dbias]
   kSwigluForward,       // x[rows, 2 columns] (gate | up)               -> y[rows, columns]
@@ -147,7 +153,70 @@ struct Kernel {
   Scaling scaling = Scaling::kNone;
   std::int64_t block_rows = 0, block_columns = 0;
   bool transposed = false;
+  std::int64_t plain_dim = 0, value_dim = 0;  // latent: columns of a head that do not, of its value
   friend bool operator==(const Kernel&, const Kernel&) = default;
+};
+
+// ---------------------------------------------------------------------------------------------------
+// Mixture of experts. Each of `tokens` tokens chooses `per_token` of `experts` experts; a choice is
+// (token, slot). What a rank's tokens send stands in the order of the global experts, and within one
+// expert of the tokens; what a rank of the expert group receives stands by source, then by its local
+// experts; kSort brings it into the order of the local experts. Rows that depend on the routing are
+// declared as expected (BufferFamily::most_rows); counts say how many there are.
+
+// Matrix multiplications of one matrix per expert, one launch. The rows of expert g, which follow one
+// another, are multiplied by the g-th of the `groups` equal blocks of w. m is the expected sum.
+// `counts`: int32[parts, groups]; an expert has the sum of its column.
+struct GroupedGemm {
+  // forward:         x[m,k], w[groups n,k], counts        -> y[m,n]
+  // input gradient:  dy[m,n], w[groups n,k], counts       -> dx[m,k]
+  // weight gradient: dy[m,n], x[m,k], counts, [dw]        -> dw[groups n,k]
+  GemmRole role = GemmRole::kForward;
+  std::int64_t groups = 1;
+  std::int64_t m = 0, n = 0, k = 0;  // of the forward products: rows of all experts, outputs, inputs
+  DataType type = DataType::kBf16;
+  DataType output = DataType::kBf16;
+  bool accumulate = false;
+  friend bool operator==(const GroupedGemm&, const GroupedGemm&) = default;
+};
+
+enum class RoutingKind : std::uint8_t {
+  kChoose,           // logits[tokens, experts]         -> choice int32[tokens, per_token], weights
+                     //   [tokens, per_token], scores[tokens, experts]
+  kChooseBackward,   // dweights, choice, weights, scores, [chosen] -> dlogits (with chosen: and the
+                     //   gradient of the auxiliary loss)
+  kAssign,           // choice, weights -> counts int32[experts], rows int32[tokens, per_token] (where
+                     //   each choice stands among what is sent; -1: dropped), [chosen int32[experts]:
+                     //   counts before any are dropped]
+  kSplits,           // counts of all ranks of the etp x ep group int32[ranks, experts] -> received
+                     //   int32[ep, local experts], gathered int32[etp ep, local experts]
+  kPermute,          // x[tokens, columns], rows        -> y[sent, columns]
+  kPermuteBackward,  // dy, rows                        -> dx (summed over a token's choices)
+  kSort,             // x, gathered                     -> y: from source-major to expert-major
+  kUnsort,           // y, gathered                     -> x: back
+  kCombine,          // y[sent, columns], rows, weights -> out[tokens, columns]
+  kCombineBackward,  // dout, y, rows, weights          -> dy, dweights
+};
+// Which scores a router gives: the softmax of all logits; of the chosen ones alone (Mixtral; equal to
+// the normalised softmax of all); sigmoids, normalised over the chosen (DeepSeek-V3).
+enum class RouterScore : std::uint8_t { kSoftmax, kSoftmaxOfChosen, kSigmoid };
+
+struct Routing {
+  RoutingKind kind = RoutingKind::kChoose;
+  std::int64_t tokens = 0, experts = 0, per_token = 1;
+  std::int64_t columns = 0;  // of a token
+  std::int64_t rows = 0;     // expected: sent by a rank, or received by it (kSort, kUnsort)
+  std::int64_t parts = 1, local_experts = 0;  // kSplits, kSort, kUnsort
+  DataType type = DataType::kBf16;            // of tokens; logits, weights and scores have their own
+  RouterScore score = RouterScore::kSoftmaxOfChosen;
+  std::int64_t groups = 1, groups_per_token = 1;  // kChoose: of experts, a token's best ones
+  // kAssign: choices that an expert takes from each of `token_groups` equal runs of tokens; 0: all.
+  std::int64_t capacity = 0, token_groups = 1;
+  bool by_score = false;     // those of the highest weight are kept, else the first
+  bool padded = false;       // every expert takes exactly its capacity, empty rows are zeros
+  bool with_chosen = false;  // the optional operands of the kind
+  double auxiliary = 0;      // kChooseBackward: d loss / d score is this times chosen
+  friend bool operator==(const Routing&, const Routing&) = default;
 };
 
 // ---------------------------------------------------------------------------------------------------
@@ -166,6 +235,11 @@ enum class CollectiveKind : std::uint8_t {
   kReceive,        //                      -> x          from the peer
 };
 enum class ReduceOperator : std::uint8_t { kSum, kMaximum, kAverage };
+// How many rows go where, if not equal shares. By counts: the last operand read, int32, says how many
+// rows this member sends to each (all-to-all: equal runs of its entries, one for each member), or has
+// (gathers and reduce-scatters: their sum). Back by counts: to where an all-to-all by these counts
+// brought them from; `elements` is then as sent, and expected.
+enum class Shares : std::uint8_t { kEqual, kByCounts, kBackByCounts };
 
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
@@ -173,6 +247,10 @@ struct Collective {
   std::int64_t elements = 0;
   DataType type = DataType::kBf16;
   int root = 0;
+  Shares shares = Shares::kEqual;
+  // All-to-all: elements that leave the node, where a token is sent once to each node and spread
+  // inside (DeepEP); -1: as many as even shares of all members have it.
+  std::int64_t network_elements = -1;
   friend bool operator==(const Collective&, const Collective&) = default;
 };
 
@@ -187,13 +265,16 @@ struct HostWork {
   friend bool operator==(const HostWork&, const HostWork&) = default;
 };
 
-using Operation = std::variant<Gemm, Attention, Kernel, Collective, HostWork>;
+using Operation = std::variant<Gemm, GroupedGemm, Attention, Kernel, Routing, Collective, HostWork>;
 
 std::string_view name(GemmRole role);
 std::string_view name(AttentionKernel kernel);
 std::string_view name(KernelKind kind);          // "rms_norm_forward"
+std::string_view name(RoutingKind kind);         // "choose"
+std::string_view name(RouterScore score);
 std::string_view name(CollectiveKind kind);      // "all_reduce"
 std::string_view name(ReduceOperator reduce);
+std::string_view name(Shares shares);
 std::string_view name(HostKind kind);
 
 // The value of that name; nothing where there is none.

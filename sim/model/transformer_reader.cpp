@@ -56,7 +56,7 @@ struct Family {
   Norm norm;
   PositionEmbedding position;
 };
-constexpr std::array<Family, 12> kFamilies = {{
+constexpr std::array<Family, 14> kFamilies = {{
     {"gpt2", false, true, true, false, Norm::kLayerNorm, PositionEmbedding::kLearned},
     {"gpt_neox", false, false, true, false, Norm::kLayerNorm, PositionEmbedding::kRope},
     {"llama", true, false, false, false, Norm::kRmsNorm, PositionEmbedding::kRope},
@@ -65,6 +65,8 @@ constexpr std::array<Family, 12> kFamilies = {{
     {"qwen2", true, false, false, true, Norm::kRmsNorm, PositionEmbedding::kRope},
     {"qwen2_moe", true, false, false, true, Norm::kRmsNorm, PositionEmbedding::kRope},
     {"gemma", true, true, false, false, Norm::kRmsNorm, PositionEmbedding::kRope},
+    {"qwen3_moe", true, false, false, false, Norm::kRmsNorm, PositionEmbedding::kRope},
+    {"deepseek", true, false, false, false, Norm::kRmsNorm, PositionEmbedding::kRope},
     {"deepseek_v2", true, false, false, false, Norm::kRmsNorm, PositionEmbedding::kRope},
     {"deepseek_v3", true, false, false, false, Norm::kRmsNorm, PositionEmbedding::kRope},
     {"starcoder2", false, true, true, false, Norm::kLayerNorm, PositionEmbedding::kRope},

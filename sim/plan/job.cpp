@@ -14,21 +14,50 @@ std::int64_t Job::padded_vocabulary() const {
   return (model.vocab_size + multiple - 1) / multiple * multiple;
 }
 
-// Experts are spread over the ranks that the other axes number already, so "ep" is no axis of its
-// own.
+namespace {
+
+// The axes of an order, innermost first.
+std::vector<std::string> axis_names(const std::string& order) {
+  std::vector<std::string> names;
+  for (std::size_t at = 0; at < order.size();) {
+    const std::size_t dash = std::min(order.find('-', at), order.size());
+    names.push_back(order.substr(at, dash - at));
+    at = dash + 1;
+  }
+  return names;
+}
+
+// Megatron-LM numbers the ranks of a stage for its experts by the same order, with etp for tp and no
+// context parallelism (core/parallel_state.py, expert_decoder_rank_generator).
+std::vector<FoldedAxis> expert_axes(const std::vector<std::string>& order,
+                                    const ParallelPlan& plan) {
+  std::vector<FoldedAxis> axes;
+  int stride = order.front() == "pp" ? plan.pp : 1;
+  const auto add = [&](const char* name, int size) {
+    axes.push_back({name, size, stride});
+    stride *= size;
+  };
+  for (const std::string& name : order) {
+    if (name == "tp") add("etp", plan.etp);
+    if (name == "ep") add("ep", plan.ep);
+    if (name == "dp") add("edp", plan.edp);
+  }
+  return axes;
+}
+
+}  // namespace
+
 RankGrid Job::grid() const {
   std::vector<Axis> axes;
-  std::size_t at = 0;
-  while (at < plan.order.size()) {
-    const std::size_t dash = std::min(plan.order.find('-', at), plan.order.size());
-    const std::string name = plan.order.substr(at, dash - at);
-    at = dash + 1;
+  const std::vector<std::string> order = axis_names(plan.order);
+  for (const std::string& name : order) {
     if (name == "tp") axes.push_back({name, plan.tp});
     if (name == "cp") axes.push_back({name, plan.cp});
     if (name == "dp") axes.push_back({name, plan.dp});
     if (name == "pp") axes.push_back({name, plan.pp});
   }
-  return RankGrid(std::move(axes));
+  if (model.num_experts == 0) return RankGrid(std::move(axes));
+  return RankGrid(std::move(axes), expert_axes(order, plan));
 }
 
 }  // namespace headway

@@ -39,7 +39,8 @@ struct Job {
 
   int gpus() const { return topology.gpus(); }
   std::int64_t padded_vocabulary() const;
-  // Axes innermost first, by plan.order.
+  // Axes innermost first, by plan.order; of a mixture of experts with the axes of its experts folded
+  // over those of a stage.
   RankGrid grid() const;
 };
 

@@ -242,8 +242,6 @@ class JobReader : public JobFrame {
     const auto refuse = [&](std::string rule) {
       not_yet(not_built_, root_, "model", std::move(rule));
     };
-    if (model_->num_experts > 0) refuse("mixture of experts");
-    if (model_->latent_attention) refuse("latent attention");
     if (model_->position_embedding == PositionEmbedding::kAlibi) refuse("ALiBi position embedding");
     if (model_->num_nextn_predict_layers > 0) refuse("multi-token prediction");
   }
@@ -252,6 +250,12 @@ class JobReader : public JobFrame {
     std::vector<std::string> names = precision_names();
     const auto word = root_.choice("precision", names, std::string(name(Precision::kBf16)));
     if (word) precision_ = *precision_named(*word);
+    if (word && model_ && quantisation(precision_) != nullptr) {
+      if (model_->num_experts > 0)
+        not_yet(not_built_, root_, "precision", *word + " with experts");
+      else if (model_->latent_attention)
+        not_yet(not_built_, root_, "precision", *word + " with latent attention");
+    }
     const std::size_t before = problems_.size();
     sequence_length_ = root_.optional_integer("sequence_length", {.min = 1, .max = kLargestCount});
     const auto lengths = root_.optional_object("sequence_lengths");

@@ -58,6 +58,38 @@ std::string_view name(Vocabulary vocabulary) {
   return "";
 }
 
+std::string_view name(ExpertKind kind) {
+  switch (kind) {
+    case ExpertKind::kMegatron:
+      return "megatron";
+    case ExpertKind::kGshard:
+      return "gshard";
+    case ExpertKind::kSwitch:
+      return "switch";
+    case ExpertKind::kGlam:
+      return "glam";
+    case ExpertKind::kDeepspeed:
+      return "deepspeed";
+    case ExpertKind::kDeepseek:
+      return "deepseek";
+  }
+  return "";
+}
+
+std::string_view name(Dispatch dispatch) {
+  switch (dispatch) {
+    case Dispatch::kAllToAll:
+      return "alltoall";
+    case Dispatch::kAllGather:
+      return "allgather";
+    case Dispatch::kDeepEp:
+      return "deepep";
+    case Dispatch::kHybridEp:
+      return "hybridep";
+  }
+  return "";
+}
+
 const Schedule* schedule_of(const ParallelPlan& plan) {
   return plan.custom_schedule ? plan.custom_schedule.get() : find_schedule(plan.schedule);
 }

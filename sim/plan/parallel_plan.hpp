@@ -47,8 +47,35 @@ struct LayerParts {
 };
 std::vector<std::string> names(const LayerParts& parts);  // "core_attn", "layernorm", "mlp"
 
+// How tokens find their experts; meaningful where the model has experts.
+enum class ExpertKind : std::uint8_t { kMegatron, kGshard, kSwitch, kGlam, kDeepspeed, kDeepseek };
+enum class Dispatch : std::uint8_t { kAllToAll, kAllGather, kDeepEp, kHybridEp };
+std::string_view name(ExpertKind kind);    // "megatron"
+std::string_view name(Dispatch dispatch);  // "alltoall"
+
+struct ExpertPlan {
+  ExpertKind kind = ExpertKind::kMegatron;
+  // Choices that an expert takes of a rank's tokens, over those it would take if all experts took
+  // the same; nothing: all.
+  std::optional<double> capacity_factor;
+  bool auxiliary_loss = true;
+  Dispatch dispatch = Dispatch::kAllToAll;
+  bool shared_overlap = false;  // shared experts are computed while tokens travel
+  // Nodes that a token's choices reach at most (0: all). A limit of the router, where the groups of
+  // its experts are nodes.
+  std::int64_t nodes_per_token = 0;
+  // Choices that each expert takes, over an even share, by layer (or one row for all layers),
+  // before any is dropped; empty: all take the same.
+  std::vector<std::vector<double>> loads;
+  // Equal runs of a micro-batch's tokens, each of which fills the capacity on its own: of the
+  // ranks that share a micro-batch (a reference run alone has all of them).
+  std::int64_t token_groups = 1;
+};
+
 struct ParallelPlan {
   int tp = 1, cp = 1, ep = 1, pp = 1, dp = 1;
+  int etp = 1, edp = 1;  // the ranks of a stage are also etp x ep x edp
+  ExpertPlan moe;
   int vpp = 1;                                      // virtual stages per rank
   int vpp_group = 0;                                // interleaved: micro-batches in a row; 0: pp
   std::string schedule = "1f1b";                    // a name of program/schedule, or a file

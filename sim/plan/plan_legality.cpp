@@ -5,6 +5,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "sim/plan/expert_loads.hpp"
 #include "sim/program/schedule.hpp"
 
 namespace headway {
@@ -117,20 +118,76 @@ class Legality {
   }
 
   void check_experts() {
-    if (!context_.model || !reading_.ep) return;
-    const std::int64_t ep = *reading_.ep;
-    if (context_.model->num_experts == 0) return;
-    if (context_.model->num_experts % ep != 0) {
-      problem("ep",
-              text(ep) + " does not divide the " + text(context_.model->num_experts) + " experts");
+    if (!context_.model || context_.model->num_experts == 0) return;
+    for (const std::string& rule : reading_.expert_rules)
+      not_yet(reading_.not_built, section_, "moe", rule);
+    if (context_.model->linear_bias)
+      not_yet(reading_.not_built, section_, "moe", "experts with biases");
+    check_expert_kind();
+    const std::string& kind = reading_.dp_kind;
+    if (kind == "zero2" || kind == "zero3" || kind == "fsdp")
+      not_yet(reading_.not_built, section_, "dp_kind", kind + " with experts");
+    if (!reading_.ep || !reading_.etp) return;
+    check_expert_degrees(*reading_.ep, *reading_.etp);
+    check_expert_loads();
+  }
+
+  void check_expert_kind() {
+    const ExpertKind kind = plan_.moe.kind;
+    const ExpertLayers& experts = context_.model->experts;
+    const auto needs = [&](std::int64_t per_token) {
+      if (experts.per_token == per_token) return;
+      problem("moe", "experts of kind " + std::string(name(kind)) + " are " + text(per_token) +
+                         " a token; the model has num_experts_per_tok " + text(experts.per_token));
+    };
+    if (kind == ExpertKind::kSwitch) needs(1);
+    if (kind == ExpertKind::kGshard || kind == ExpertKind::kGlam) needs(2);
+    if (kind == ExpertKind::kDeepspeed && experts.shared_intermediate_size > 0)
+      not_yet(reading_.not_built, section_, "moe", "PR-MoE's gated residual");
+    if (experts.shared_gate)
+      not_yet(reading_.not_built, section_, "moe", "a gate on the shared experts");
+  }
+
+  void check_expert_loads() {
+    if (reading_.zipf) {
+      plan_.moe.loads = {zipf_loads(context_.model->num_experts, *reading_.zipf)};
+    } else if (reading_.histogram) {
+      plan_.moe.loads = histogram_loads(*reading_.histogram, *context_.model, section_.problems());
     }
-    if (ep > 1)
-      not_yet(reading_.not_built, section_, "ep", "expert parallelism (ep " + text(ep) + ")");
-    if (!dp_ || !reading_.etp) return;
-    const std::int64_t ranks = *dp_ * *reading_.cp * *reading_.tp;
-    if (ranks % (*reading_.etp * ep) != 0) {
-      problem("ep", "etp " + text(*reading_.etp) + " x ep " + text(ep) + " does not divide the " +
+  }
+
+  void check_expert_degrees(std::int64_t ep, std::int64_t etp) {
+    const Transformer& model = *context_.model;
+    if (model.num_experts % ep != 0)
+      problem("ep", text(ep) + " does not divide the " + text(model.num_experts) + " experts");
+    if (model.experts.intermediate_size % etp != 0) {
+      problem("etp", text(etp) + " does not divide the " + text(model.experts.intermediate_size) +
+                         " columns of an expert");
+    }
+    plan_.etp = static_cast<int>(etp);
+    if (!reading_.tp || !reading_.cp) return;
+    const std::int64_t tp = *reading_.tp;
+    if (model.experts.shared_intermediate_size % tp != 0) {
+      problem("tp", text(tp) + " does not divide the " +
+                        text(model.experts.shared_intermediate_size) +
+                        " columns of the shared experts");
+    }
+    // Megatron-LM refuses this too (transformer/moe/moe_layer.py): every rank of a tensor-parallel
+    // group would route the same tokens.
+    if (tp > 1 && !plan_.sequence_parallel)
+      problem("sequence_parallel", "experts with tp " + text(tp) + " need it; expected true");
+    if (!dp_) return;
+    const std::int64_t ranks = *dp_ * *reading_.cp * tp;
+    if (ranks % (etp * ep) != 0) {
+      problem("ep", "etp " + text(etp) + " x ep " + text(ep) + " does not divide the " +
                         text(ranks) + " ranks of a pipeline stage");
+      return;
+    }
+    plan_.edp = static_cast<int>(ranks / (etp * ep));
+    const bool split = !plan_.order.starts_with("pp") && !plan_.order.ends_with("pp");
+    if (split && reading_.pp.value_or(1) > 1) {
+      problem("order", "\"" + plan_.order + "\": with experts, whose axes fold over those of a " +
+                           "stage, pp is expected innermost or outermost");
     }
   }
 
@@ -288,10 +345,15 @@ class Legality {
     if (plan_.recompute != Recompute::kSelective)
       note("recompute_modules", "recompute is not selective");
     note_depth();
-    if (!context_.model || context_.model->num_experts > 0) return;
+    if (!context_.model) return;
+    if (context_.model->num_experts > 0) {
+      notes_.insert(notes_.end(), reading_.notes.begin(), reading_.notes.end());
+      return;
+    }
     for (const char* key : {"etp", "moe"}) note(key, "the model has no experts");
     if (reading_.ep.value_or(1) > 1) note("ep", "the model has no experts");
     plan_.ep = 1;
+    plan_.etp = 1;
   }
 
   void note_tensor_and_context() {

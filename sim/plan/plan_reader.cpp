@@ -246,21 +246,52 @@ class PlanReader {
     }
   }
 
+  // A model with experts and no `moe` is Megatron's, dropless and uniform.
   void read_experts() {
     const auto node = section_.optional_object("moe");
     if (!node) return;
     ObjectReader moe(*node, section_.problems());
-    moe.choice("kind", {"megatron", "gshard", "switch", "glam", "deepspeed", "deepseek"});
-    moe.number("capacity_factor", {.min = 0, .max = 1e6, .min_excluded = true});
-    moe.boolean("drop");
-    moe.boolean("aux_loss");
-    moe.choice("dispatch", {"alltoall", "allgather", "deepep", "hybridep"});
-    moe.choice("dispatch_dtype", {"bf16", "fp8"});
-    moe.integer("max_nodes_per_token", {.min = 1, .max = kLargestDegree});
-    moe.boolean("shared_overlap");
-    moe.boolean("overlap");
+    ExpertPlan& plan = reading_.plan.moe;
+    const auto refuse_key = [&](const std::string& rule) { reading_.expert_rules.push_back(rule); };
+    const auto kind =
+        moe.choice("kind", {"megatron", "gshard", "switch", "glam", "deepspeed", "deepseek"});
+    if (kind) set_expert_kind(*kind);
+    plan.capacity_factor =
+        moe.number("capacity_factor", {.min = 0, .max = 1e6, .min_excluded = true});
+    const auto drop = moe.boolean("drop");
+    // Kinds of fixed shapes have a capacity always: GShard's and GLaM's room for an even share,
+    // Switch Transformer's a quarter more (arXiv 2101.03961, table 1), DeepSpeed's default.
+    const bool fixed = plan.kind != ExpertKind::kMegatron && plan.kind != ExpertKind::kDeepseek;
+    if (drop == false && (plan.capacity_factor || fixed)) {
+      refuse_key("a capacity whose overflow is not dropped");
+    } else if (!plan.capacity_factor && fixed) {
+      plan.capacity_factor = plan.kind == ExpertKind::kSwitch ? 1.25 : 1.0;
+    } else if (drop == true && !plan.capacity_factor) {
+      plan.capacity_factor = 1.0;
+      reading_.notes.push_back("plan.moe.drop without a capacity_factor: capacity_factor 1");
+    }
+    plan.auxiliary_loss = moe.boolean("aux_loss").value_or(true);
+    const auto dispatch = moe.choice("dispatch", {"alltoall", "allgather", "deepep", "hybridep"});
+    if (dispatch == "deepep") plan.dispatch = Dispatch::kDeepEp;
+    if (dispatch == "hybridep") plan.dispatch = Dispatch::kHybridEp;
+    if (dispatch == "allgather") refuse_key("dispatch " + *dispatch);
+    const auto type = moe.choice("dispatch_dtype", {"bf16", "fp8"});
+    if (type == "fp8") refuse_key("dispatch in fp8");
+    plan.nodes_per_token =
+        moe.integer("max_nodes_per_token", {.min = 1, .max = kLargestDegree}).value_or(0);
+    plan.shared_overlap = moe.boolean("shared_overlap").value_or(false);
+    if (moe.boolean("overlap").value_or(false))
+      refuse_key("overlapped forward and backward passes");
     read_routing(moe.any("routing"));
     moe.finish();
+  }
+
+  void set_expert_kind(const std::string& word) {
+    for (const ExpertKind kind :
+         {ExpertKind::kMegatron, ExpertKind::kGshard, ExpertKind::kSwitch, ExpertKind::kGlam,
+          ExpertKind::kDeepspeed, ExpertKind::kDeepseek}) {
+      if (word == name(kind)) reading_.plan.moe.kind = kind;
+    }
   }
 
   void read_routing(const std::optional<JsonNode>& routing) {
@@ -268,8 +299,8 @@ class PlanReader {
     Problems& problems = section_.problems();
     if (routing->is_object()) {
       ObjectReader reader(*routing, problems);
-      reader.number("zipf", {.min = 0, .max = 100});
-      reader.string("histogram");
+      reading_.zipf = reader.number("zipf", {.min = 0, .max = 100});
+      reading_.histogram = reader.string("histogram");
       const bool both = reader.has("zipf") && reader.has("histogram");
       if (both || reader.node().keys().empty()) {
         reader.problem("", "expected either zipf or histogram");

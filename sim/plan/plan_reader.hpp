@@ -24,6 +24,10 @@ struct PlanReading {
   std::optional<std::string> param_gather_dtype;  // likewise
   std::string dp_kind;
   std::vector<NotYetBuilt> not_built;
+  std::vector<std::string> expert_rules;  // not built, of /plan/moe: they matter to experts alone
+  std::vector<std::string> notes;
+  std::optional<double> zipf;            // exponent of the experts' loads
+  std::optional<std::string> histogram;  // a file of counts [layer][expert]
 };
 
 PlanReading read_plan(JobSection& section);

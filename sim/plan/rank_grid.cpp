@@ -8,7 +8,7 @@ namespace headway {
 namespace {
 
 // Index of the axis, or -1. Grids have at most half a dozen axes.
-int index_of(const std::vector<Axis>& axes, std::string_view name) {
+int index_of(const std::vector<FoldedAxis>& axes, std::string_view name) {
   for (std::size_t i = 0; i < axes.size(); ++i) {
     if (axes[i].name == name) return static_cast<int>(i);
   }
@@ -21,27 +21,32 @@ bool holds(const std::vector<int>& values, int value) {
 
 }  // namespace
 
-RankGrid::RankGrid(std::vector<Axis> axes_innermost_first)
-    : axes_(std::move(axes_innermost_first)) {
+RankGrid::RankGrid(std::vector<Axis> axes_innermost_first, std::vector<FoldedAxis> folded)
+    : axes_(std::move(axes_innermost_first)), folded_(std::move(folded)) {
   strides_.reserve(axes_.size());
   for (const Axis& axis : axes_) {
     assert(axis.size >= 1);
     strides_.push_back(size_);
+    all_.push_back({axis.name, axis.size, size_});
     size_ *= axis.size;
   }
+  all_.insert(all_.end(), folded_.begin(), folded_.end());
+  std::stable_sort(all_.begin(), all_.end(), [](const FoldedAxis& a, const FoldedAxis& b) {
+    return a.stride < b.stride;
+  });
 }
 
 int RankGrid::axis_size(std::string_view axis) const {
-  const int i = index_of(axes_, axis);
-  return i < 0 ? 1 : axes_[static_cast<std::size_t>(i)].size;
+  const int i = index_of(all_, axis);
+  return i < 0 ? 1 : all_[static_cast<std::size_t>(i)].size;
 }
 
 int RankGrid::coordinate(int rank, std::string_view axis) const {
   assert(rank >= 0 && rank < size_);
-  const int i = index_of(axes_, axis);
+  const int i = index_of(all_, axis);
   if (i < 0) return 0;
-  const auto at = static_cast<std::size_t>(i);
-  return rank / strides_[at] % axes_[at].size;
+  const FoldedAxis& along = all_[static_cast<std::size_t>(i)];
+  return rank / along.stride % along.size;
 }
 
 std::vector<int> RankGrid::coordinates(int rank) const {
@@ -66,13 +71,12 @@ int RankGrid::rank(const std::vector<int>& coordinates) const {
 
 int RankGrid::shifted(int rank, std::string_view axis, int offset) const {
   assert(rank >= 0 && rank < size_);
-  const int i = index_of(axes_, axis);
+  const int i = index_of(all_, axis);
   if (i < 0) return rank;
-  const auto at = static_cast<std::size_t>(i);
-  const int size = axes_[at].size;
-  const int from = rank / strides_[at] % size;
-  const int to = ((from + offset) % size + size) % size;
-  return rank + (to - from) * strides_[at];
+  const FoldedAxis& along = all_[static_cast<std::size_t>(i)];
+  const int from = rank / along.stride % along.size;
+  const int to = ((from + offset) % along.size + along.size) % along.size;
+  return rank + (to - from) * along.stride;
 }
 
 std::vector<int> RankGrid::members(const GroupFamily& family, int rank) const {
@@ -82,19 +86,18 @@ std::vector<int> RankGrid::members(const GroupFamily& family, int rank) const {
 
   int first = rank;
   for (const std::string& name : family.axes) {
-    const int i = index_of(axes_, name);
+    const int i = index_of(all_, name);
     if (i < 0) continue;
-    const auto at = static_cast<std::size_t>(i);
-    first -= rank / strides_[at] % axes_[at].size * strides_[at];
+    const FoldedAxis& along = all_[static_cast<std::size_t>(i)];
+    first -= rank / along.stride % along.size * along.stride;
   }
   // Each axis, innermost first, repeats what is there once per coordinate: ordered by rank.
   std::vector<int> result = {first};
-  for (std::size_t i = 0; i < axes_.size(); ++i) {
-    if (std::find(family.axes.begin(), family.axes.end(), axes_[i].name) == family.axes.end())
-      continue;
+  for (const FoldedAxis& along : all_) {
+    if (std::find(family.axes.begin(), family.axes.end(), along.name) == family.axes.end()) continue;
     const std::size_t inner = result.size();
-    for (int c = 1; c < axes_[i].size; ++c) {
-      for (std::size_t k = 0; k < inner; ++k) result.push_back(result[k] + c * strides_[i]);
+    for (int c = 1; c < along.size; ++c) {
+      for (std::size_t k = 0; k < inner; ++k) result.push_back(result[k] + c * along.stride);
     }
   }
   if (!family.only.empty()) {
@@ -125,11 +128,10 @@ int RankGrid::index_in_group(const GroupFamily& family, int rank) const {
   }
   int index = 0;
   int stride = 1;
-  for (std::size_t i = 0; i < axes_.size(); ++i) {
-    if (std::find(family.axes.begin(), family.axes.end(), axes_[i].name) == family.axes.end())
-      continue;
-    index += rank / strides_[i] % axes_[i].size * stride;
-    stride *= axes_[i].size;
+  for (const FoldedAxis& along : all_) {
+    if (std::find(family.axes.begin(), family.axes.end(), along.name) == family.axes.end()) continue;
+    index += rank / along.stride % along.size * stride;
+    stride *= along.size;
   }
   return index;
 }

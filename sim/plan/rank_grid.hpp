@@ -1,6 +1,10 @@
 // Ranks as points of a grid. The axes stand innermost first, so rank = sum of coordinate x stride;
 // Megatron's default order "tp-cp-ep-dp-pp" puts the ranks of a tensor-parallel group side by side.
 // A process group is the set of ranks that differ only along some axes.
+//
+// Folded axes number the same ranks once more: of a mixture of experts the ranks of a pipeline stage
+// are points of tp x cp x dp and, as experts see them, of etp x ep x edp (MoE Parallel Folding, arXiv
+// 2504.14960). A group family uses axes of one numbering (and "pp", which both share).
 #pragma once
 
 #include <string>
@@ -13,6 +17,13 @@ struct Axis {
   std::string name;  // "tp", "cp", "dp", "pp"
   int size = 1;
   friend bool operator==(const Axis&, const Axis&) = default;
+};
+
+// An axis of the second numbering: coordinate = rank / stride % size.
+struct FoldedAxis {
+  std::string name;  // "etp", "ep", "edp"
+  int size = 1, stride = 1;
+  friend bool operator==(const FoldedAxis&, const FoldedAxis&) = default;
 };
 
 // A family of process groups that partitions the ranks (or, with `only`, some of them): every rank
@@ -29,10 +40,11 @@ struct GroupFamily {
 class RankGrid {
  public:
   RankGrid() = default;
-  explicit RankGrid(std::vector<Axis> axes_innermost_first);
+  explicit RankGrid(std::vector<Axis> axes_innermost_first, std::vector<FoldedAxis> folded = {});
 
   int size() const { return size_; }
   const std::vector<Axis>& axes() const { return axes_; }
+  const std::vector<FoldedAxis>& folded() const { return folded_; }
   int axis_size(std::string_view axis) const;  // 1 where there is no such axis
   int coordinate(int rank, std::string_view axis) const;
   std::vector<int> coordinates(int rank) const;  // in the order of axes()
@@ -50,6 +62,8 @@ class RankGrid {
  private:
   std::vector<Axis> axes_;
   std::vector<int> strides_;
+  std::vector<FoldedAxis> folded_;
+  std::vector<FoldedAxis> all_;  // of both numberings, by stride
   int size_ = 1;
 };
 

@@ -93,6 +93,17 @@ class ResolvedJob {
     leaf("tie_word_embeddings", model.tie_word_embeddings, other);
     leaf("position_embedding", name(model.position_embedding), other);
     leaf("norm", std::string_view(model.norm == Norm::kRmsNorm ? "rmsnorm" : "layernorm"), other);
+    if (model.num_experts > 0) {
+      const ExpertLayers& experts = model.experts;
+      leaf("num_experts", model.num_experts, other);
+      leaf("num_experts_per_tok", experts.per_token, other);
+      leaf("moe_intermediate_size", experts.intermediate_size, other);
+      leaf("shared_expert_intermediate_size", experts.shared_intermediate_size, other);
+      leaf("first_k_dense_replace", experts.first_dense_layers, other);
+      leaf("moe_layer_freq", experts.frequency, other);
+      leaf("n_group", experts.groups, other);
+      leaf("topk_group", experts.groups_per_token, other);
+    }
     writer_.end_object();
   }
 
@@ -195,7 +206,23 @@ class ResolvedJob {
     leaf("synchronous_optimizer", plan.synchronous_optimizer);
     if (plan.pp > 1) leaf("vocabulary", name(plan.vocabulary));
     leaf("order", plan.order);
+    if (job_.model.num_experts > 0) write_experts();
     writer_.end_object();
+  }
+
+  void write_experts() {
+    const ExpertPlan& moe = job_.plan.moe;
+    leaf("etp", job_.plan.etp);
+    leaf("edp", job_.plan.edp);
+    section_ = "plan.moe.";
+    writer_.key("moe").begin_object();
+    leaf("kind", name(moe.kind));
+    if (moe.capacity_factor) leaf("capacity_factor", *moe.capacity_factor);
+    leaf("drop", moe.capacity_factor.has_value());
+    leaf("aux_loss", moe.auxiliary_loss);
+    leaf("dispatch", name(moe.dispatch));
+    writer_.end_object();
+    section_ = "plan.";
   }
 
   const Job& job_;

@@ -51,6 +51,7 @@ std::vector<Bucket> cut_into_buckets(const ProgramBuilder& builder, const std::s
     const Parameter& parameter = builder.parameter(fired.tensor.parameter);
     Bucket fresh;
     fresh.type = builder.shape().storage;
+    fresh.expert = parameter.expert;
     if (apart) {
       fresh.type = builder.parameter_type(fired.tensor.parameter);
       fresh.sharded = parameter.sharded;
@@ -59,8 +60,8 @@ std::vector<Bucket> cut_into_buckets(const ProgramBuilder& builder, const std::s
     }
     const auto found = std::find_if(open.begin(), open.end(), [&](std::size_t index) {
       const Bucket& other = buckets[index];
-      return std::tie(other.sharded, other.partial, other.tied, other.type) ==
-             std::tie(fresh.sharded, fresh.partial, fresh.tied, fresh.type);
+      return std::tie(other.sharded, other.partial, other.tied, other.expert, other.type) ==
+             std::tie(fresh.sharded, fresh.partial, fresh.tied, fresh.expert, fresh.type);
     });
     const std::size_t index = found == open.end() ? buckets.size() : *found;
     if (found == open.end()) {

@@ -35,6 +35,7 @@ struct Bucket {
   bool partial = false;  // to be summed over tp
   bool tied = false;     // the word table, held by first and last stage
   DataType type = DataType::kBf16;  // of the parameters
+  bool expert = false;   // of experts: reduced over other ranks than all else, never mixed with it
   // Where the bucket is a unit of sharded parameters (data/fsdp): its layer, and which form it has.
   int layer = 0;
   int form = -1;

@@ -11,34 +11,47 @@ Layer::Layer(ProgramBuilder& builder) : builder_(builder), shape_(builder.shape(
   hidden_gradient_ =
       builder_.residual_stream("hidden_gradient", shape_.storage, Copies::kPerLayerAndMicroBatch);
   make_attention_buffers();
-  make_mlp_buffers();
-  if (shape_.quantisation != nullptr) quantise_linears();
+  make_residual_stream();
+  const std::int64_t expert_layers = builder_.job().model.expert_layer_count();
+  if (expert_layers < shape_.layers) {
+    make_mlp_buffers();
+    if (shape_.quantisation != nullptr) quantise_linears();
+    dense_ = make_templates("layer", Mlp::kDense);
+  }
+  if (expert_layers > 0) {
+    experts_.emplace(builder_, mlp_norm_, mlp_output_);
+    with_experts_ = make_templates("expert_layer", Mlp::kExperts);
+  }
+}
 
-  OperationList forward("layer.forward");
+Layer::Templates Layer::make_templates(const std::string& name, Mlp mlp) {
+  Templates made;
+  OperationList forward(name + ".forward");
   attention_forward(forward);
-  mlp_forward(forward);
-  forward_ = forward_again_ = builder_.add_template(forward);
+  mlp_forward(forward, mlp);
+  made.forward = made.forward_again = builder_.add_template(forward);
   const LayerParts& kept = builder_.job().plan.kept_parts;
   if (kept != LayerParts{}) {
-    OperationList again("layer.forward_again");
+    OperationList again(name + ".forward_again");
     attention_forward(again, kept);
-    mlp_forward(again, kept);
-    forward_again_ = builder_.add_template(again);
+    mlp_forward(again, mlp, kept);
+    made.forward_again = builder_.add_template(again);
   }
 
-  OperationList backward("layer.backward");
-  mlp_backward(backward, Backward::kWhole);
+  OperationList backward(name + ".backward");
+  mlp_backward(backward, mlp, Backward::kWhole);
   attention_backward(backward, Backward::kWhole);
-  backward_ = builder_.add_template(backward);
-  if (!shape_.splits_backward) return;
+  made.backward = builder_.add_template(backward);
+  if (!shape_.splits_backward) return made;
 
-  OperationList input("layer.backward_input");
-  mlp_backward(input, Backward::kInput);
+  OperationList input(name + ".backward_input");
+  mlp_backward(input, mlp, Backward::kInput);
   attention_backward(input, Backward::kInput);
-  backward_input_ = builder_.add_template(input);
-  OperationList weights("layer.backward_weight");
-  weights_backward(weights);
-  backward_weight_ = builder_.add_template(weights);
+  made.backward_input = builder_.add_template(input);
+  OperationList weights(name + ".backward_weight");
+  weights_backward(weights, mlp);
+  made.backward_weight = builder_.add_template(weights);
+  return made;
 }
 
 void Layer::quantise_linears() {
@@ -62,13 +75,10 @@ ParameterId Layer::bias(const std::string& name,
   return builder_.vector(name, parts, sharded, true, !sharded, InitialValue::kZero);
 }
 
-void Layer::make_attention_buffers() {
+void Layer::make_projections() {
   const Transformer& model = builder_.job().model;
-  const Software& software = builder_.job().software;
   const Copies saved = Copies::kPerLayerAndMicroBatch;
-  const bool accumulates = software.accumulation == GradientAccumulation::kFused;
-  attention_norm_ = make_norm(builder_, "attention.norm", true, saved);
-
+  const bool accumulates = builder_.job().software.accumulation == GradientAccumulation::kFused;
   qkv_.name = "attention.qkv";
   qkv_.compute = shape_.compute;
   qkv_.weight = builder_.matrix("attention.qkv_weight",
@@ -90,6 +100,22 @@ void Layer::make_attention_buffers() {
   qkv_.output_gradient =
       builder_.activation("attention.qkv_output_gradient", shape_.storage, shape_.tokens,
                           shape_.qkv_columns, gradient_copies(), Split::kColumns);
+}
+
+void Layer::make_attention_buffers() {
+  const Transformer& model = builder_.job().model;
+  const Software& software = builder_.job().software;
+  const Copies saved = Copies::kPerLayerAndMicroBatch;
+  const bool accumulates = software.accumulation == GradientAccumulation::kFused;
+  attention_norm_ = make_norm(builder_, "attention.norm", true, saved);
+
+  if (model.latent_attention) {
+    latent_.emplace(builder_, attention_norm_);
+    qkv_.output = latent_->qkv();
+    qkv_.output_gradient = latent_->qkv_gradient();
+  } else {
+    make_projections();
+  }
 
   context_ = builder_.activation("attention.context", shape_.storage, shape_.tokens,
                                  shape_.context_columns, saved, Split::kColumns);
@@ -123,7 +149,7 @@ void Layer::make_attention_buffers() {
 
   // Eager rotary embeddings do not work in place: queries and keys are kept before and after.
   if (model.position_embedding == PositionEmbedding::kRope && !software.fused_rotary &&
-      shape_.logits_are_narrow) {
+      shape_.logits_are_narrow && !latent_) {
     rotated_ = builder_.activation("attention.rotated", shape_.storage, shape_.tokens,
                                    (shape_.heads + shape_.key_value_heads) * shape_.head_dim, saved,
                                    Split::kColumns);
@@ -131,10 +157,10 @@ void Layer::make_attention_buffers() {
 
   projection_.name = "attention.projection";
   projection_.compute = shape_.compute;
-  projection_.weight =
-      builder_.matrix("attention.projection_weight",
-                      {{"attention.projection_weight", shape_.hidden, model.query_size()}}, 1, true,
-                      accumulates, shape_.weight);
+  projection_.weight = builder_.matrix("attention.projection_weight",
+                                       {{"attention.projection_weight", shape_.hidden,
+                                         model.num_attention_heads * shape_.value_head_dim}},
+                                       1, true, accumulates, shape_.weight);
   projection_.input = context_;
   projection_.input_gradient = context_gradient_;
   projection_.output =
@@ -144,16 +170,24 @@ void Layer::make_attention_buffers() {
     attention_residual_.bias =
         bias("attention.projection_bias", {{"attention.projection_bias", shape_.hidden, 1}}, false);
   }
+  if (!latent_) make_whole_buffer(qkv_);
+  make_whole_buffer(projection_);
   middle_ = builder_.residual_stream("attention.residual", shape_.storage, saved);
   middle_gradient_ =
       builder_.residual_stream("attention.residual_gradient", shape_.storage, gradient_copies());
+}
+
+// What a dense MLP and experts have in common.
+void Layer::make_residual_stream() {
+  mlp_norm_ = make_norm(builder_, "mlp.norm", true, Copies::kPerLayerAndMicroBatch);
+  mlp_output_ = builder_.residual_stream("mlp.second_output", shape_.storage, Copies::kScratch);
+  mlp_residual_ = make_residual("mlp", mlp_output_);
 }
 
 void Layer::make_mlp_buffers() {
   const Transformer& model = builder_.job().model;
   const Copies saved = Copies::kPerLayerAndMicroBatch;
   const bool accumulates = builder_.job().software.accumulation == GradientAccumulation::kFused;
-  mlp_norm_ = make_norm(builder_, "mlp.norm", true, saved);
 
   const std::int64_t width = model.intermediate_size;
   std::vector<ProgramBuilder::PartShape> weights, biases;
@@ -189,28 +223,31 @@ void Layer::make_mlp_buffers() {
                                    1, true, accumulates, shape_.weight);
   second_.input = activation_;
   second_.input_gradient = activation_gradient_;
-  second_.output = builder_.residual_stream("mlp.second_output", shape_.storage, Copies::kScratch);
-  mlp_residual_ = make_residual("mlp", second_.output);
+  second_.output = mlp_output_;
   if (model.linear_bias) {
     mlp_residual_.bias = bias("mlp.second_bias", {{"mlp.down_bias", shape_.hidden, 1}}, false);
   }
 
-  if (shape_.sequence_parallel) {
-    // Buffers of all tokens, alive only around the matrix that needs them.
-    const auto whole = [&](const std::string& name, Copies copies = Copies::kScratch) {
-      return builder_.activation(name, shape_.storage, shape_.tokens, shape_.hidden, copies,
-                                 Split::kNone, BufferCategory::kCommunication);
-    };
-    for (megatron_1d::ColumnParallel* linear : {&qkv_, &first_}) {
-      linear->input_whole = whole(linear->name + "_input_whole");
-      linear->input_gradient_whole = whole(linear->name + "_input_gradient_whole");
-    }
-    for (megatron_1d::RowParallel* linear : {&projection_, &second_}) {
-      linear->output_whole = whole(linear->name + "_output_whole");
-      linear->output_gradient_whole =
-          whole(linear->name + "_output_gradient_whole", gradient_copies());
-    }
-  }
+  make_whole_buffer(first_);
+  make_whole_buffer(second_);
+}
+
+// Buffers of all tokens, alive only around the matrix that needs them.
+int Layer::whole(const std::string& name, Copies copies) {
+  return builder_.activation(name, shape_.storage, shape_.tokens, shape_.hidden, copies,
+                             Split::kNone, BufferCategory::kCommunication);
+}
+
+void Layer::make_whole_buffer(megatron_1d::ColumnParallel& linear) {
+  if (!shape_.sequence_parallel) return;
+  linear.input_whole = whole(linear.name + "_input_whole", Copies::kScratch);
+  linear.input_gradient_whole = whole(linear.name + "_input_gradient_whole", Copies::kScratch);
+}
+
+void Layer::make_whole_buffer(megatron_1d::RowParallel& linear) {
+  if (!shape_.sequence_parallel) return;
+  linear.output_whole = whole(linear.name + "_output_whole", Copies::kScratch);
+  linear.output_gradient_whole = whole(linear.name + "_output_gradient_whole", gradient_copies());
 }
 
 Layer::Residual Layer::make_residual(const std::string& half, int branch) {
@@ -248,7 +285,8 @@ Attention Layer::attention(bool backward) const {
   result.heads = shape_.heads;
   result.kv_heads = shape_.key_value_heads;
   result.sequence_q = result.sequence_kv = shape_.sequence;
-  result.head_dim = result.head_dim_v = shape_.head_dim;
+  result.head_dim = shape_.head_dim;
+  result.head_dim_v = shape_.value_head_dim;
   result.dropout = shape_.dropout;
   result.kernel = builder_.job().software.attention;
   result.fused =
@@ -275,6 +313,14 @@ LayerParts Layer::recomputed() const {
 
 void Layer::attention_forward(OperationList& list, const LayerParts& kept) {
   if (!kept.norms) norm_forward(builder_, list, attention_norm_, {hidden_});
+  projections_forward(list);
+  if (!kept.core_attention) attention_core(list, "attention.core", context_);
+  megatron_1d::forward(builder_, list, projection_);
+  residual_forward(list, attention_residual_, {hidden_}, {middle_});
+}
+
+void Layer::projections_forward(OperationList& list) {
+  if (latent_) return latent_->forward(list);
   megatron_1d::forward(builder_, list, qkv_);
   if (qkv_bias_ != kNoParameter) {
     list.add("attention.qkv_bias",
@@ -287,9 +333,6 @@ void Layer::attention_forward(OperationList& list, const LayerParts& kept) {
     list.add("attention.rotary", rotary(KernelKind::kRotaryForward), {{qkv_.output}},
              std::move(writes));
   }
-  if (!kept.core_attention) attention_core(list, "attention.core", context_);
-  megatron_1d::forward(builder_, list, projection_);
-  residual_forward(list, attention_residual_, {hidden_}, {middle_});
 }
 
 void Layer::attention_core(OperationList& list, const std::string& name, int context) {
@@ -298,12 +341,16 @@ void Layer::attention_core(OperationList& list, const std::string& name, int con
   list.add(name, attention(false), {{qkv_.output}}, std::move(writes));
 }
 
-void Layer::mlp_forward(OperationList& list, const LayerParts& kept) {
+void Layer::mlp_forward(OperationList& list, Mlp mlp, const LayerParts& kept) {
   if (!kept.norms) norm_forward(builder_, list, mlp_norm_, {middle_});
   if (kept.mlp) return;
-  megatron_1d::forward(builder_, list, first_);
-  activation_forward(list);
-  megatron_1d::forward(builder_, list, second_);
+  if (mlp == Mlp::kExperts) {
+    experts_->forward(list);
+  } else {
+    megatron_1d::forward(builder_, list, first_);
+    activation_forward(list);
+    megatron_1d::forward(builder_, list, second_);
+  }
   residual_forward(list, mlp_residual_, {middle_}, {hidden_, 1});
 }
 
@@ -381,7 +428,7 @@ std::vector<int> Layer::matrix_backward(OperationList& list,
   return {};
 }
 
-void Layer::weights_backward(OperationList& list) {
+void Layer::weights_backward(OperationList& list, Mlp mlp) {
   const auto half = [&](megatron_1d::RowParallel row, const Residual& residual,
                         BufferRef output_gradient, const megatron_1d::ColumnParallel& column) {
     row.output_gradient = branch_gradient(residual, output_gradient);
@@ -389,24 +436,39 @@ void Layer::weights_backward(OperationList& list) {
     megatron_1d::backward_weight(builder_, list, row);
     megatron_1d::backward_weight(builder_, list, column, gathered);
   };
-  half(second_, mlp_residual_, {hidden_gradient_, 1}, first_);
-  half(projection_, attention_residual_, {middle_gradient_}, qkv_);
+  const BufferRef output_gradient{hidden_gradient_, 1};
+  if (mlp == Mlp::kExperts) {
+    experts_->backward_weight(list, branch_gradient(mlp_residual_, output_gradient));
+  } else {
+    half(second_, mlp_residual_, output_gradient, first_);
+  }
+  if (!latent_) return half(projection_, attention_residual_, {middle_gradient_}, qkv_);
+  megatron_1d::RowParallel projection = projection_;
+  projection.output_gradient = branch_gradient(attention_residual_, {middle_gradient_});
+  megatron_1d::backward_weight(builder_, list, projection);
+  latent_->backward_weight(list);
 }
 
-void Layer::mlp_backward(OperationList& list, Backward part) {
+void Layer::mlp_backward(OperationList& list, Mlp mlp, Backward part) {
   const BufferRef output_gradient{hidden_gradient_, 1};
   if (recomputed().norms) norm_forward(builder_, list, mlp_norm_, {middle_});
-  if (recomputed().mlp) {
+  if (recomputed().mlp && mlp == Mlp::kDense) {
     // The framework runs the whole part again, its last product too.
     megatron_1d::forward(builder_, list, first_);
     activation_forward(list);
     megatron_1d::forward(builder_, list, second_);
   }
-  megatron_1d::RowParallel second = second_;
-  second.output_gradient = residual_backward(list, mlp_residual_, output_gradient);
-  matrix_backward(list, second, part);
-  activation_backward(list);
-  const std::vector<int> gathered = matrix_backward(list, first_, part);
+  const BufferRef branch = residual_backward(list, mlp_residual_, output_gradient);
+  std::vector<int> gathered;
+  if (mlp == Mlp::kExperts) {
+    experts_->backward(list, branch, part == Backward::kWhole);
+  } else {
+    megatron_1d::RowParallel second = second_;
+    second.output_gradient = branch;
+    matrix_backward(list, second, part);
+    activation_backward(list);
+    gathered = matrix_backward(list, first_, part);
+  }
   norm_backward(builder_, list, mlp_norm_, {middle_}, {middle_gradient_}, gathered);
   add_paths(list, "mlp.residual_backward", {middle_gradient_}, output_gradient);
 }
@@ -452,6 +514,16 @@ void Layer::attention_backward(OperationList& list, Backward part) {
   reads.insert(reads.end(), core_saved_.begin(), core_saved_.end());
   if (rotated_ >= 0) reads.push_back({rotated_});
   list.add("attention.core_backward", attention(true), std::move(reads), {{qkv_.output_gradient}});
+  projections_backward(list, part);
+  add_paths(list, "attention.residual_backward", {hidden_gradient_}, {middle_gradient_});
+}
+
+void Layer::projections_backward(OperationList& list, Backward part) {
+  if (latent_) {
+    latent_->backward(list, part == Backward::kWhole);
+    norm_backward(builder_, list, attention_norm_, {hidden_}, {hidden_gradient_}, {});
+    return;
+  }
   if (builder_.job().model.position_embedding == PositionEmbedding::kRope) {
     list.add("attention.rotary_backward", rotary(KernelKind::kRotaryBackward),
              {{qkv_.output_gradient}}, {{qkv_.output_gradient}});
@@ -465,7 +537,6 @@ void Layer::attention_backward(OperationList& list, Backward part) {
   if (recomputed().norms) norm_forward(builder_, list, attention_norm_, {hidden_});
   const std::vector<int> gathered = matrix_backward(list, qkv_, part);
   norm_backward(builder_, list, attention_norm_, {hidden_}, {hidden_gradient_}, gathered);
-  add_paths(list, "attention.residual_backward", {hidden_gradient_}, {middle_gradient_});
 }
 
 BufferRef Layer::residual_backward(OperationList& list, const Residual& residual,

@@ -1,14 +1,18 @@
-// A dense transformer layer as two templates, forward and backward, the same for every layer and
-// micro-batch: norm, packed qkv, rotary positions, attention core, output projection, residual;
-// norm, MLP, residual. Which buffers the backward template reads decides what a micro-batch keeps:
-// with Megatron's kernels and dropout these are the 34 sbh + 5 a s^2 b bytes of arXiv 2205.05198,
-// eq. 1-6.
+// A transformer layer as two templates, forward and backward, the same for every layer (dense, or
+// with experts) and micro-batch: norm, packed qkv, rotary positions, attention core, output
+// projection, residual; norm, MLP, residual. Which buffers the backward template reads decides what
+// a micro-batch keeps: with Megatron's kernels and dropout these are the 34 sbh + 5 a s^2 b bytes
+// of arXiv 2205.05198, eq. 1-6.
 //
 // Limitations: the position biases of ALiBi and a sliding window are not in the attention operation
 // and are left out; squared ReLU is lowered as ReLU, and every gated MLP as SwiGLU (same shapes,
 // same traffic).
 #pragma once
 
+#include <optional>
+
+#include "sim/program/expert/megatron_moe.hpp"
+#include "sim/program/latent_attention.hpp"
 #include "sim/program/norm.hpp"
 #include "sim/program/program_builder.hpp"
 #include "sim/program/tensor/megatron_1d.hpp"
@@ -24,15 +28,16 @@ class Layer {
   int hidden() const { return hidden_; }
   int hidden_gradient() const { return hidden_gradient_; }
 
-  // Template indices. The forward pass of a layer that is recomputed leaves out what is kept.
-  int forward() const { return forward_; }
-  int forward_again() const { return forward_again_; }
-  int backward() const { return backward_; }
+  // Template indices, of layer number `layer`. The forward pass of a layer that is recomputed leaves
+  // out what is kept.
+  int forward(std::int64_t layer) const { return of(layer).forward; }
+  int forward_again(std::int64_t layer) const { return of(layer).forward_again; }
+  int backward(std::int64_t layer) const { return of(layer).backward; }
   // Its halves, where the schedule splits it; else -1. Only the matrices' weight gradients are put
   // off: those of norms and biases come with the input gradient, as in the published runtimes
   // (sail-sg/zero-bubble-pipeline-parallelism, weight_grad_store.py).
-  int backward_input() const { return backward_input_; }
-  int backward_weight() const { return backward_weight_; }
+  int backward_input(std::int64_t layer) const { return of(layer).backward_input; }
+  int backward_weight(std::int64_t layer) const { return of(layer).backward_weight; }
 
   // Recipes of 8 and 4 bits: the template that converts the weights, once per step (-1: none);
   // families, per layer, that live from step to step; and among them the histories of delayed
@@ -52,30 +57,49 @@ class Layer {
     int branch_gradient = -1;  // where it is not the output's
   };
 
+  // Template indices of one kind of layer.
+  struct Templates {
+    int forward = -1, forward_again = -1;
+    int backward = -1, backward_input = -1, backward_weight = -1;
+  };
+  const Templates& of(std::int64_t layer) const {
+    return builder_.job().model.is_expert_layer(layer) ? with_experts_ : dense_;
+  }
+  enum class Mlp : std::uint8_t { kDense, kExperts };
+  Templates make_templates(const std::string& name, Mlp mlp);
+
+  enum class Backward : std::uint8_t { kWhole, kInput };
+
   void make_attention_buffers();
+  void make_residual_stream();
   void make_mlp_buffers();
   void quantise_linears();
+  int whole(const std::string& name, Copies copies);
+  void make_whole_buffer(megatron_1d::ColumnParallel& linear);
+  void make_whole_buffer(megatron_1d::RowParallel& linear);
   Residual make_residual(const std::string& half, int branch);
   ParameterId bias(const std::string& name, const std::vector<ProgramBuilder::PartShape>& parts,
                    bool sharded);
 
   // `kept`: parts whose results are there already.
   void attention_forward(OperationList& list, const LayerParts& kept = {});
+  void make_projections();
+  void projections_forward(OperationList& list);
+  void projections_backward(OperationList& list, Backward part);
   void attention_core(OperationList& list, const std::string& name, int context);
-  void mlp_forward(OperationList& list, const LayerParts& kept = {});
+  void mlp_forward(OperationList& list, Mlp mlp, const LayerParts& kept = {});
   void activation_forward(OperationList& list);
   void residual_forward(OperationList& list, const Residual& residual, BufferRef input,
                         BufferRef output);
 
-  enum class Backward : std::uint8_t { kWhole, kInput };
   void attention_backward(OperationList& list, Backward part);
-  void mlp_backward(OperationList& list, Backward part);
+  void mlp_backward(OperationList& list, Mlp mlp, Backward part);
   // What is recomputed alone; nothing where whole layers are, or none.
   LayerParts recomputed() const;
   void matrix_backward(OperationList& list, const megatron_1d::RowParallel& linear, Backward part);
   std::vector<int> matrix_backward(OperationList& list, const megatron_1d::ColumnParallel& linear,
                                    Backward part);
-  void weights_backward(OperationList& list);
+  void weights_backward(OperationList& list, Mlp mlp);
   void activation_backward(OperationList& list);
   // Returns the gradient of the branch.
   BufferRef residual_backward(OperationList& list, const Residual& residual,
@@ -100,7 +124,8 @@ class Layer {
   int hidden_ = -1, hidden_gradient_ = -1;
 
   NormPart attention_norm_;
-  megatron_1d::ColumnParallel qkv_;
+  megatron_1d::ColumnParallel qkv_;  // of latent attention only what comes out of it
+  std::optional<LatentProjections> latent_;
   ParameterId qkv_bias_ = kNoParameter;
   int context_ = -1, context_gradient_ = -1;
   int rotated_ = -1;                   // queries and keys after an eager rotary embedding
@@ -114,12 +139,13 @@ class Layer {
   ParameterId first_bias_ = kNoParameter;
   int activation_ = -1, activation_gradient_ = -1;
   megatron_1d::RowParallel second_;
+  std::optional<MegatronMoe> experts_;
+  int mlp_output_ = -1;
   Residual mlp_residual_;
 
   int context_again_ = -1;  // recomputed beside the saved one, which a weight gradient still needs
 
-  int forward_ = -1, forward_again_ = -1;
-  int backward_ = -1, backward_input_ = -1, backward_weight_ = -1;
+  Templates dense_, with_experts_;
   int quantise_weights_ = -1;
   std::vector<int> kept_, histories_;
 };

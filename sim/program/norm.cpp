@@ -6,11 +6,11 @@ namespace {
 
 bool is_rms(const ProgramBuilder& builder) { return builder.job().model.norm == Norm::kRmsNorm; }
 
-Kernel norm_kernel(const ProgramBuilder& builder, KernelKind kind) {
+Kernel norm_kernel(const ProgramBuilder& builder, const NormPart& norm, KernelKind kind) {
   Kernel kernel;
   kernel.kind = kind;
   kernel.rows = builder.shape().local_tokens;
-  kernel.columns = builder.shape().hidden;
+  kernel.columns = norm.width;
   kernel.type = kernel.output = builder.shape().storage;
   kernel.fused = builder.job().software.fused_norm;
   return kernel;
@@ -18,29 +18,32 @@ Kernel norm_kernel(const ProgramBuilder& builder, KernelKind kind) {
 
 }  // namespace
 
-NormPart make_norm(ProgramBuilder& builder, const std::string& name, bool per_layer,
-                   Copies copies) {
+NormPart make_norm(ProgramBuilder& builder, const std::string& name, bool per_layer, Copies copies,
+                   std::int64_t width) {
   const StepShape& shape = builder.shape();
+  const auto split =
+      shape.sequence_parallel ? ProgramBuilder::Split::kRows : ProgramBuilder::Split::kNone;
   NormPart norm;
   norm.name = name;
-  norm.weight = builder.vector(name + "_weight", {{name + "_weight", shape.hidden, 1}}, false,
+  norm.width = width > 0 ? width : shape.hidden;
+  norm.weight = builder.vector(name + "_weight", {{name + "_weight", norm.width, 1}}, false,
                                per_layer, true, InitialValue::kOne);
   if (!is_rms(builder)) {
-    norm.bias = builder.vector(name + "_bias", {{name + "_bias", shape.hidden, 1}}, false,
-                               per_layer, true, InitialValue::kZero);
+    norm.bias = builder.vector(name + "_bias", {{name + "_bias", norm.width, 1}}, false, per_layer,
+                               true, InitialValue::kZero);
   }
-  norm.output = builder.residual_stream(name + "_output", shape.storage, copies);
-  norm.statistics = builder.activation(
-      name + "_statistics", shape.statistics, shape.local_tokens, is_rms(builder) ? 1 : 2, copies,
-      shape.sequence_parallel ? ProgramBuilder::Split::kRows : ProgramBuilder::Split::kNone);
+  norm.output = builder.activation(name + "_output", shape.storage, shape.local_tokens, norm.width,
+                                   copies, split);
+  norm.statistics = builder.activation(name + "_statistics", shape.statistics, shape.local_tokens,
+                                       is_rms(builder) ? 1 : 2, copies, split);
   // x in fp32 for its square, and x over its root mean square for the weight's gradient.
   if (is_rms(builder) && !builder.job().software.fused_norm && shape.logits_are_narrow) {
-    norm.wide = builder.activation(
-        name + "_wide", DataType::kFp32, shape.local_tokens, 2 * shape.hidden, copies,
-        shape.sequence_parallel ? ProgramBuilder::Split::kRows : ProgramBuilder::Split::kNone);
+    norm.wide = builder.activation(name + "_wide", DataType::kFp32, shape.local_tokens,
+                                   2 * norm.width, copies, split);
   }
   norm.output_gradient =
-      builder.residual_stream(name + "_output_gradient", shape.storage, Copies::kScratch);
+      builder.activation(name + "_output_gradient", shape.storage, shape.local_tokens, norm.width,
+                         Copies::kScratch, split);
   return norm;
 }
 
@@ -50,10 +53,11 @@ void norm_forward(ProgramBuilder& builder, OperationList& list, const NormPart& 
   if (norm.bias != kNoParameter) reads.push_back({builder.parameter(norm.bias).family});
   std::vector<BufferRef> writes = {{norm.output}, {norm.statistics}};
   if (norm.wide >= 0) writes.push_back({norm.wide});
-  list.add(norm.name,
-           norm_kernel(builder, is_rms(builder) ? KernelKind::kRmsNormForward
-                                                : KernelKind::kLayerNormForward),
-           std::move(reads), std::move(writes));
+  list.add(
+      norm.name,
+      norm_kernel(builder, norm,
+                  is_rms(builder) ? KernelKind::kRmsNormForward : KernelKind::kLayerNormForward),
+      std::move(reads), std::move(writes));
 }
 
 void norm_backward(ProgramBuilder& builder, OperationList& list, const NormPart& norm,
@@ -68,10 +72,11 @@ void norm_backward(ProgramBuilder& builder, OperationList& list, const NormPart&
     writes.push_back({bias.gradient});
   }
   if (norm.wide >= 0) reads.push_back({norm.wide});
-  list.add(norm.name + "_backward",
-           norm_kernel(builder, is_rms(builder) ? KernelKind::kRmsNormBackward
-                                                : KernelKind::kLayerNormBackward),
-           std::move(reads), std::move(writes));
+  list.add(
+      norm.name + "_backward",
+      norm_kernel(builder, norm,
+                  is_rms(builder) ? KernelKind::kRmsNormBackward : KernelKind::kLayerNormBackward),
+      std::move(reads), std::move(writes));
   list.last().after = after;
 }
 

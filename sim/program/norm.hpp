@@ -17,10 +17,13 @@ struct NormPart {
   int statistics = -1;
   int wide = -1;  // eager norms of 16-bit tensors keep two fp32 tensors; -1: nothing
   int output_gradient = -1;
+  std::int64_t width = 0;  // columns
 };
 
-// Parameters and buffers. `copies` of the output and statistics, which the backward reads.
-NormPart make_norm(ProgramBuilder& builder, const std::string& name, bool per_layer, Copies copies);
+// Parameters and buffers. `copies` of the output and statistics, which the backward reads. `width`:
+// columns, those of the residual stream where 0.
+NormPart make_norm(ProgramBuilder& builder, const std::string& name, bool per_layer, Copies copies,
+                   std::int64_t width = 0);
 
 void norm_forward(ProgramBuilder& builder, OperationList& list, const NormPart& norm,
                   BufferRef input);

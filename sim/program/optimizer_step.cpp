@@ -17,7 +17,7 @@ OptimizerStep::OptimizerStep(ProgramBuilder& builder, int rank,
       norm_(norm),
       loss_(loss),
       units_(units) {
-  shared_ = shape_.dp > 1 && builder_.job().plan.dp_kind != DataParallelKind::kDdp;
+  shared_ = shape_.reduces_gradients() && builder_.job().plan.dp_kind != DataParallelKind::kDdp;
   make_buckets(rank, chunks);
   make_groups(rank);
   persistent_.push_back({norm_});
@@ -53,13 +53,15 @@ void OptimizerStep::make_buckets(int rank, const std::vector<std::vector<FiredTe
     for (Bucket& bucket : cut({rank, static_cast<int>(c)}, chunks[c])) {
       const std::size_t index = buckets_.size();
       chunk_buckets_.back().push_back(index);
-      if (gathers_first()) {
-        gathered_.back().push_back({builder_.port({"gathered." + bucket.name, false, false})});
+      if (gathers_first() && shared(bucket)) {
+        gathered_.back().push_back(
+            {index, {builder_.port({"gathered." + bucket.name, false, false})}});
       }
+      shards_.emplace_back();
       if (units_ != nullptr) {
-        shards_.push_back(units_->shard(bucket));
-      } else if (shared_) {
-        shards_.push_back(distributed_optimizer::make_shard(builder_, bucket));
+        shards_.back() = units_->shard(bucket);
+      } else if (shared(bucket)) {
+        shards_.back() = distributed_optimizer::make_shard(builder_, bucket);
       }
       buckets_.push_back(std::move(bucket));
     }
@@ -92,8 +94,9 @@ void OptimizerStep::make_groups(int rank) {
       group.tensors = buckets_[b].tensors;
       group.bucket = b;
       group.type = buckets_[b].type;
-      group.elements = shards_[b].elements;
-      make_state(group, builder_.group({"dp"}));
+      group.shared = shared(buckets_[b]);
+      group.elements = group.shared ? shards_[b].elements : buckets_[b].elements;
+      make_state(group, group.shared ? builder_.reducing_group(buckets_[b].expert) : -1);
       groups_.push_back(std::move(group));
     }
     return;
@@ -134,7 +137,7 @@ void OptimizerStep::make_state(Group& group, int row_group) {
     persistent_.push_back({index});
     return index;
   };
-  if (keeps_master() && units_ == nullptr) {
+  if (keeps_master(group) && units_ == nullptr) {
     group.masters = {{make("master.", shape_.masters ? DataType::kFp32 : shape_.storage,
                            InitialValue::kMirror)}};
   }
@@ -149,7 +152,9 @@ bool OptimizerStep::gathers_first() const {
 }
 
 // Where the gather waits for the next step, the updated share must live until then.
-bool OptimizerStep::keeps_master() const { return shape_.masters || gathers_first(); }
+bool OptimizerStep::keeps_master(const Group& group) const {
+  return shape_.masters || (gathers_first() && group.shared);
+}
 
 Kernel OptimizerStep::kernel(KernelKind kind, std::int64_t elements, DataType type,
                              DataType output) const {
@@ -168,7 +173,7 @@ std::vector<BufferRef> OptimizerStep::gradients(const Group& group) const {
     for (std::size_t b = 0; b < buckets_.size(); ++b) own.push_back(shard_gradient(b));
     return own;
   }
-  if (shared_) return {shard_gradient(group.bucket)};
+  if (group.shared) return {shard_gradient(group.bucket)};
   return gradients_of(builder_, group.tensors);
 }
 
@@ -201,12 +206,11 @@ int OptimizerStep::begin() {
 int OptimizerStep::gather_first() {
   if (!gathers_first()) return -1;
   OperationList list("step.gather." + rank_name_);
-  std::size_t group = 0;
-  for (std::size_t c = 0; c < chunk_buckets_.size(); ++c) {
-    for (std::size_t b = 0; b < chunk_buckets_[c].size(); ++b, ++group) {
-      cast(list, groups_[group]);
-      gather(list, groups_[group]);
-      list.last().releases = {gathered_[c][b]};
+  for (const std::vector<Gathered>& chunk : gathered_) {
+    for (const Gathered& gathered : chunk) {
+      cast(list, groups_[gathered.bucket]);
+      gather(list, groups_[gathered.bucket]);
+      list.last().releases = {gathered.port};
     }
   }
   return list.empty() ? -1 : builder_.add_template(list);
@@ -232,7 +236,7 @@ Step OptimizerStep::reduce(std::size_t bucket, const std::vector<PortRef>& await
       reduced = zero2::make_reduced(builder_, buckets_[bucket], shards_[bucket]);
     }
     index = zero2::reduce(builder_, list, buckets_[bucket], shards_[bucket], reduced, adds);
-  } else if (shared_) {
+  } else if (shared(buckets_[bucket])) {
     index = distributed_optimizer::reduce(builder_, list, buckets_[bucket], shards_[bucket]);
   } else {
     index = ddp::reduce(builder_, list, buckets_[bucket]);
@@ -262,7 +266,7 @@ void OptimizerStep::sum_partial(OperationList& list) {
   std::vector<BufferRef> buffers;
   std::int64_t elements = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    if (shared_) {
+    if (shared(buckets_[b])) {
       if (!buckets_[b].partial) continue;
       buffers.push_back(shard_gradient(b));
       elements += shards_[b].elements;
@@ -292,7 +296,7 @@ void OptimizerStep::sum_tied(OperationList& list) {
     for (const Tensor& tensor : buckets_[b].tensors) {
       if (tensor.parameter != tied_) continue;
       held = true;
-      if (!shared_) continue;
+      if (!shared(buckets_[b])) continue;
       gradient = shard_gradient(b);
       elements = shards_[b].elements;
     }
@@ -326,41 +330,51 @@ int OptimizerStep::update() {
   OperationList list("step.update." + rank_name_);
   if (builder_.program().clip_norm > 0) norm(list);
   for (const Group& group : groups_) update(list, group);
-  if (!gathers_first()) {
-    for (const Group& group : groups_) {
-      if (keeps_master()) cast(list, group);
-      if (shared_ && units_ == nullptr) gather(list, group);
-    }
+  for (const Group& group : groups_) {
+    if (gathers_first() && group.shared) continue;
+    if (keeps_master(group)) cast(list, group);
+    if (group.shared) gather(list, group);
   }
   if (list.empty()) return -1;
   const int index = builder_.add_template(list);
   return reduces() ? builder_.with_entry(index, {builder_.stream("dp")}, {}) : index;
 }
 
-// Parts of the gradient by how often the whole model's sum over ranks counts them: [0] held by
-// every rank of a tensor-parallel group, [1] by one. The second copy of a tied word table, or
-// of the whole model, counts nowhere.
+// Parts of the gradient by how many ranks of the group that sums the squares hold them: those held
+// by more come first. The second copy of a tied word table, or of the whole model, counts nowhere.
 std::vector<OptimizerStep::NormPart> OptimizerStep::norm_parts() const {
-  std::vector<NormPart> parts(2);
-  if (!counts_in_norm_) return parts;
-  const auto add = [&](bool sharded, BufferRef gradient, std::int64_t elements) {
-    NormPart& part = parts[sharded || shape_.tp == 1 ? 1 : 0];
+  if (!counts_in_norm_) return {};
+  std::vector<NormPart> parts(3);
+  parts[0].name = "replicated";
+  parts[1].name = "own";
+  parts[2].name = "experts";
+  const bool every_rank = builder_.job().model.num_experts > 0;
+  const auto add = [&](bool sharded, bool expert, bool shared, BufferRef gradient,
+                       std::int64_t elements) {
+    const bool own = sharded || shape_.tp == 1;
+    NormPart& part = parts[expert ? 2 : own ? 1 : 0];
+    part.copies = own || expert ? 1 : shape_.tp;
+    if (every_rank && !shared) part.copies *= shape_.reducing_ranks(expert);
     part.gradients.push_back(gradient);
     part.elements += elements;
   };
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets_[b];
-    if (shared_) {
+    if (shared(bucket)) {
       if (bucket.tied && !owns_tied_) continue;
-      add(bucket.sharded, shard_gradient(b), shards_[b].elements);
+      add(bucket.sharded, bucket.expert, true, shard_gradient(b), shards_[b].elements);
       continue;
     }
     for (const Tensor& tensor : bucket.tensors) {
       if (tensor.parameter == tied_ && !owns_tied_) continue;
       const Parameter& parameter = builder_.parameter(tensor.parameter);
-      add(parameter.sharded, {parameter.gradient, tensor.layer}, parameter.elements());
+      add(parameter.sharded, parameter.expert, false, {parameter.gradient, tensor.layer},
+          parameter.elements());
     }
   }
+  std::erase_if(parts, [](const NormPart& part) { return part.gradients.empty(); });
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const NormPart& a, const NormPart& b) { return a.copies > b.copies; });
   return parts;
 }
 
@@ -368,22 +382,22 @@ void OptimizerStep::norm(OperationList& list) {
   const DataType wide = DataType::kFp64;
   list.add("norm.zero", kernel(KernelKind::kZero, 1, wide, wide), {}, {{norm_}}, Cause::kOptimizer);
   const std::vector<NormPart> parts = norm_parts();
-  const auto square = [&](const char* name, const NormPart& part) {
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const NormPart& part = parts[p];
     std::vector<BufferRef> reads = part.gradients;
     reads.push_back({norm_});
-    list.add(name, kernel(KernelKind::kSquaredNorm, part.elements, gradient_type(), wide),
+    list.add("norm." + part.name,
+             kernel(KernelKind::kSquaredNorm, part.elements, gradient_type(), wide),
              std::move(reads), {{norm_}}, Cause::kOptimizer);
-  };
-  if (!parts[0].gradients.empty()) {
-    square("norm.replicated", parts[0]);
+    const int next = p + 1 < parts.size() ? parts[p + 1].copies : 1;
+    if (next == part.copies) continue;
     Kernel share = kernel(KernelKind::kScale, 1, wide, wide);
-    share.scale = 1.0 / shape_.tp;
-    list.add("norm.share", share, {{norm_}}, {{norm_}}, Cause::kOptimizer);
+    share.scale = static_cast<double>(next) / part.copies;
+    list.add("norm.share_" + part.name, share, {{norm_}}, {{norm_}}, Cause::kOptimizer);
   }
-  if (!parts[1].gradients.empty()) square("norm.own", parts[1]);
 
   std::vector<std::string> axes = {"tp"};
-  if (shared_) axes.emplace_back("dp");
+  if (shared_ || builder_.job().model.num_experts > 0) axes.emplace_back("dp");
   if (!post_validated()) axes.emplace_back("pp");
   const int group = builder_.group(axes);
   if (group >= 0) {
@@ -455,26 +469,27 @@ int OptimizerStep::validate() {
 }
 
 void OptimizerStep::clip(OperationList& list) {
-  NormPart all;
+  std::vector<BufferRef> all;
+  std::int64_t elements = 0;
   for (const Group& one : groups_) {
     const std::vector<BufferRef> own = gradients(one);
-    all.gradients.insert(all.gradients.end(), own.begin(), own.end());
-    all.elements += one.elements;
+    all.insert(all.end(), own.begin(), own.end());
+    elements += one.elements;
   }
-  if (all.gradients.empty()) return;
+  if (all.empty()) return;
   std::vector<BufferRef> reads = {{norm_}};
-  reads.insert(reads.end(), all.gradients.begin(), all.gradients.end());
-  list.add("clip", kernel(KernelKind::kClip, all.elements, gradient_type(), gradient_type()),
-           std::move(reads), std::move(all.gradients), Cause::kOptimizer);
+  reads.insert(reads.end(), all.begin(), all.end());
+  list.add("clip", kernel(KernelKind::kClip, elements, gradient_type(), gradient_type()),
+           std::move(reads), std::move(all), Cause::kOptimizer);
 }
 
 void OptimizerStep::update(OperationList& list, const Group& group) {
   std::vector<BufferRef> masters = group.masters;
   DataType type = shape_.masters ? DataType::kFp32 : shape_.storage;
-  if (!keeps_master() && units_ == nullptr) {
+  if (!keeps_master(group) && units_ == nullptr) {
     const std::vector<BufferRef> parameters = parameters_of(builder_, group.tensors);
-    masters = shared_ ? std::vector<BufferRef>{{shards_[group.bucket].parameter}} : parameters;
-    if (shared_) {
+    masters = group.shared ? std::vector<BufferRef>{{shards_[group.bucket].parameter}} : parameters;
+    if (group.shared) {
       list.add("share." + group.name,
                kernel(KernelKind::kSplitSequence, group.elements, shape_.storage, shape_.storage),
                parameters, masters, Cause::kOptimizer);
@@ -508,7 +523,7 @@ void OptimizerStep::cast(OperationList& list, const Group& group) {
     return;
   }
   std::vector<BufferRef> target = parameters_of(builder_, group.tensors);
-  if (shared_) target = {{shards_[group.bucket].parameter}};
+  if (group.shared) target = {{shards_[group.bucket].parameter}};
   list.add("cast." + group.name,
            kernel(KernelKind::kCastParameters, group.elements,
                   shape_.masters ? DataType::kFp32 : shape_.storage, group.type),

@@ -37,7 +37,11 @@ class OptimizerStep {
   const Bucket& bucket(std::size_t index) const { return buckets_[index]; }
   Step reduce(std::size_t bucket, PortRef complete, bool adds = false);
   Step reduce(std::size_t bucket);
-  bool reduces() const { return builder_.shape().dp > 1; }
+  bool reduces() const { return builder_.shape().reduces_gradients(); }
+  // Whether anything is reduced at all of a bucket.
+  bool reduces(std::size_t bucket) const {
+    return builder_.shape().reducing_ranks(buckets_[bucket].expert) > 1;
+  }
   // Another rank holds the same parameters and counts them in the norm.
   void leave_norm_to_the_other_copy() { counts_in_norm_ = false; }
 
@@ -51,7 +55,11 @@ class OptimizerStep {
   int validate();
 
   // Released when the parameters of a chunk's bucket have arrived (gather_first).
-  const std::vector<PortRef>& gathered(int chunk) const {
+  struct Gathered {
+    std::size_t bucket = 0;
+    PortRef port;
+  };
+  const std::vector<Gathered>& gathered(int chunk) const {
     return gathered_[static_cast<std::size_t>(chunk)];
   }
   // Optimizer state and accumulators that live throughout.
@@ -62,14 +70,17 @@ class OptimizerStep {
   struct Group {
     std::string name;
     std::vector<Tensor> tensors;
-    std::size_t bucket = 0;  // where shared out
+    std::size_t bucket = 0;  // where the optimizer works on shares
+    bool shared = false;     // whether on a share of this one
     std::int64_t elements = 0;
     DataType type = DataType::kBf16;  // of the parameters
     std::vector<BufferRef> masters;
     int first_moment = -1, second_moment = -1;
   };
-  // Gradients whose squares count alike.
+  // Gradients that equally many ranks hold.
   struct NormPart {
+    std::string name;
+    int copies = 1;
     std::vector<BufferRef> gradients;
     std::int64_t elements = 0;
   };
@@ -79,7 +90,11 @@ class OptimizerStep {
   void make_whole_group(int rank, DataType type, const char* suffix);
   void make_state(Group& group, int row_group);
   bool gathers_first() const;
-  bool keeps_master() const;
+  bool keeps_master(const Group& group) const;
+  // Whether the optimizer works on a share of the bucket, over the ranks that reduce it.
+  bool shared(const Bucket& bucket) const {
+    return shared_ && shape_.reducing_ranks(bucket.expert) > 1;
+  }
   Step reduce(std::size_t bucket, const std::vector<PortRef>& awaits, const std::vector<int>& joins,
               bool adds);
   void make_unit_group(int rank);
@@ -111,14 +126,14 @@ class OptimizerStep {
   int norm_ = -1, loss_ = -1;
   // Post-validated: the norm up to this rank's share, and the whole one of the step before.
   int partial_norm_ = -1, validated_norm_ = -1;
-  bool shared_ = false;  // the optimizer works on shares over dp
+  bool shared_ = false;  // the optimizer works on shares of what is reduced
   ShardedUnits* units_ = nullptr;
   std::vector<Bucket> buckets_;
   std::vector<BucketShard> shards_;
   std::vector<int> reduced_;  // stage 2: of each bucket, a micro-batch's share; -1: none yet
   std::vector<std::vector<std::size_t>> chunk_buckets_;
   std::vector<Group> groups_;
-  std::vector<std::vector<PortRef>> gathered_;
+  std::vector<std::vector<Gathered>> gathered_;
   std::vector<BufferRef> persistent_;
 };
 

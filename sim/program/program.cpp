@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -65,6 +66,16 @@ int Program::kind_of(int rank) const {
   }
   assert(false && "every pipeline coordinate stands in exactly one kind");
   return -1;
+}
+
+double Program::expert_load(int rank, int layer) const {
+  if (expert_loads.empty()) return 1;
+  const std::size_t row = expert_loads.size() == 1 ? 0 : static_cast<std::size_t>(layer);
+  const std::vector<double>& loads = expert_loads[row];
+  const std::size_t own = loads.size() / static_cast<std::size_t>(grid.axis_size("ep"));
+  const auto first = loads.begin() + static_cast<std::ptrdiff_t>(own) * grid.coordinate(rank, "ep");
+  return std::accumulate(first, first + static_cast<std::ptrdiff_t>(own), 0.0) /
+         static_cast<double>(own);
 }
 
 namespace {
@@ -184,6 +195,11 @@ class StructureCheck {
     if (family.rows < 0 || family.columns < 0) fault(at, "a shape is never negative");
     optional_group(at + "/row_group", family.row_group);
     optional_group(at + "/column_group", family.column_group);
+    optional_group(at + "/block_group", family.block_group);
+    if (family.blocks < 1) fault(at + "/blocks", "expected an integer from 1");
+    if (family.most_rows != 0 && family.most_rows < family.rows) {
+      fault(at + "/most_rows", "fewer than the rows expected");
+    }
     for (std::size_t p = 0; p < family.parts.size(); ++p) {
       const TensorPart& part = family.parts[p];
       const std::string part_at = pointer(at + "/parts", p);

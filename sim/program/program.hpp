@@ -82,12 +82,20 @@ struct BufferFamily {
   BufferCategory category = BufferCategory::kActivation;
   DataType type = DataType::kBf16;
   std::int64_t rows = 0, columns = 0;  // local shape
+  // Where the rows depend on the routing of tokens: `rows` are those expected, this many may come,
+  // and whoever executes the Program makes room for them. 0: exactly `rows`.
+  std::int64_t most_rows = 0;
   bool per_layer = false;
   bool per_micro_batch = false;
   InitialValue initial = InitialValue::kUndefined;
   double initial_scale = 0;
   // Parameters and their gradients: the global tensors, concatenated along the rows in this order.
+  // With blocks (experts), each tensor is as many equal blocks of rows; the rank holds an equal
+  // run of them over `block_group` (-1: all), of each its shard, block after block, every one with
+  // its rows of all parts.
   std::vector<TensorPart> parts;
+  std::int64_t blocks = 1;
+  int block_group = -1;
   // Optimizer state of a flat group of tensors: their concatenation, padded with zeros to a
   // multiple of the size of `row_group` and sharded over it (-1: whole). Layers are absolute here,
   // or, in a family that is per layer, relative to the buffer's own.
@@ -144,6 +152,9 @@ struct TemplateOperation {
   std::vector<PortRef> awaits;
   std::vector<PortRef> releases;
   bool host_waits = false;
+  // Its rows are those that come to the rank's experts: as many as stand there with even routing,
+  // times the rank's expert load.
+  bool by_load = false;
   friend bool operator==(const TemplateOperation&, const TemplateOperation&) = default;
 };
 
@@ -205,9 +216,14 @@ struct Program {
   // Whether a rank begins its next step when its own part of this one has ended, whatever the
   // others do: then the time of a step is that between two of its repeats.
   bool steps_overlap = false;
+  // Share of the choices that each expert takes, over an even one, by layer (or one row for all);
+  // empty: even.
+  std::vector<std::vector<double>> expert_loads;
 
   // The kind of a rank. REQUIRES: every pipeline coordinate stands in exactly one kind.
   int kind_of(int rank) const;
+  // Choices that come to a rank's experts in a layer, over those of even routing.
+  double expert_load(int rank, int layer) const;
 };
 
 // Throws InvalidInput with every fault: an index out of range, a dependency on a later operation, a

@@ -97,13 +97,20 @@ int ProgramBuilder::residual_stream(const std::string& name, DataType type, Copi
 }
 
 ParameterId ProgramBuilder::parameter(BufferFamily family, const std::vector<PartShape>& parts,
-                                      int dimension, bool partial,
-                                      const std::vector<std::string>& axes) {
+                                      const Spread& spread) {
+  const int dimension = spread.dimension;
+  const std::vector<std::string> axes =
+      spread.expert ? std::vector<std::string>{"etp"} : spread.axes;
   const int group_index = dimension >= 0 ? group(axes) : -1;
   const std::int64_t ranks =
       group_index >= 0
           ? program_.grid.group_size(program_.groups[static_cast<std::size_t>(group_index)])
           : 1;
+  const std::int64_t holders = spread.expert ? shape_.ep : 1;
+  if (spread.expert) {
+    family.blocks = job_.model.num_experts;
+    family.block_group = group({"ep"});
+  }
   for (const PartShape& part : parts) {
     TensorPart tensor;
     tensor.name = part.name;
@@ -112,7 +119,7 @@ ParameterId ProgramBuilder::parameter(BufferFamily family, const std::vector<Par
     tensor.sharded_dimension = group_index >= 0 ? dimension : -1;
     tensor.group = group_index;
     family.parts.push_back(std::move(tensor));
-    family.rows += dimension == 0 ? part.rows / ranks : part.rows;
+    family.rows += (dimension == 0 ? part.rows / ranks : part.rows) / holders;
     family.columns = dimension == 1 ? part.columns / ranks : part.columns;
   }
   family.category = BufferCategory::kParameter;
@@ -128,7 +135,8 @@ ParameterId ProgramBuilder::parameter(BufferFamily family, const std::vector<Par
   added.rows = family.rows;
   added.columns = family.columns;
   added.sharded = group_index >= 0;
-  added.partial = partial && shape_.sequence_parallel;
+  added.partial = spread.partial && shape_.sequence_parallel;
+  added.expert = spread.expert;
   added.family = buffer(std::move(family));
   added.gradient = buffer(std::move(gradient));
   parameters_.push_back(added);
@@ -136,16 +144,15 @@ ParameterId ProgramBuilder::parameter(BufferFamily family, const std::vector<Par
 }
 
 ParameterId ProgramBuilder::matrix(const std::string& name, const std::vector<PartShape>& parts,
-                                   int dimension, bool per_layer, bool accumulates,
-                                   std::optional<DataType> type,
-                                   const std::vector<std::string>& axes) {
+                                   const Spread& spread, bool per_layer, bool accumulates,
+                                   std::optional<DataType> type) {
   BufferFamily family;
   family.name = name;
   family.type = type.value_or(shape_.storage);
   family.per_layer = per_layer;
   family.initial = InitialValue::kNormal;
   family.initial_scale = kInitialDeviation;
-  const ParameterId id = parameter(std::move(family), parts, dimension, false, axes);
+  const ParameterId id = parameter(std::move(family), parts, spread);
   Parameter& added = parameters_[static_cast<std::size_t>(id)];
   if (!accumulates) {
     added.scratch =
@@ -153,6 +160,25 @@ ParameterId ProgramBuilder::matrix(const std::string& name, const std::vector<Pa
                    Copies::kScratch, Split::kNone, BufferCategory::kGradient);
   }
   return id;
+}
+
+ParameterId ProgramBuilder::matrix(const std::string& name, const std::vector<PartShape>& parts,
+                                   int dimension, bool per_layer, bool accumulates,
+                                   std::optional<DataType> type,
+                                   const std::vector<std::string>& axes) {
+  return matrix(name, parts, Spread{dimension, false, false, axes}, per_layer, accumulates, type);
+}
+
+ParameterId ProgramBuilder::own_tokens_matrix(const std::string& name,
+                                              const std::vector<PartShape>& parts, bool per_layer,
+                                              bool accumulates) {
+  return matrix(name, parts, Spread{-1, true, false, {}}, per_layer, accumulates, {});
+}
+
+ParameterId ProgramBuilder::expert_matrix(const std::string& name,
+                                          const std::vector<PartShape>& parts, int dimension,
+                                          bool accumulates) {
+  return matrix(name, parts, Spread{dimension, false, true, {}}, true, accumulates, {});
 }
 
 ParameterId ProgramBuilder::vector(const std::string& name, const std::vector<PartShape>& parts,
@@ -163,7 +189,7 @@ ParameterId ProgramBuilder::vector(const std::string& name, const std::vector<Pa
   family.type = shape_.storage;
   family.per_layer = per_layer;
   family.initial = initial;
-  return parameter(std::move(family), parts, sharded ? 0 : -1, partial);
+  return parameter(std::move(family), parts, Spread{sharded ? 0 : -1, partial, false, {"tp"}});
 }
 
 int ProgramBuilder::add_template(Template list) {

@@ -23,6 +23,7 @@ struct Parameter {
   std::int64_t rows = 0, columns = 0;  // local
   bool sharded = false;  // over tp (and more); else every rank of the tp group holds all of it
   bool partial = false;  // its gradient covers only this rank's tokens: summed over tp per step
+  bool expert = false;   // of the rank's own experts: its gradient is reduced over their copies
   std::int64_t elements() const { return rows * columns; }
 };
 using ParameterId = int;  // index of ProgramBuilder::parameters()
@@ -81,6 +82,8 @@ class ProgramBuilder {
   int group(const std::vector<std::string>& axes);
   int add_group(const GroupFamily& family);
   int tensor_group() { return group({"tp"}); }
+  // The ranks whose gradients are summed: of experts, or of all else.
+  int reducing_group(bool expert) { return group({expert ? "edp" : "dp"}); }
   int port(const PortFamily& family);
 
   int buffer(BufferFamily family);
@@ -105,6 +108,13 @@ class ProgramBuilder {
   ParameterId matrix(const std::string& name, const std::vector<PartShape>& parts, int dimension,
                      bool per_layer, bool accumulates, std::optional<DataType> type = {},
                      const std::vector<std::string>& axes = {"tp"});
+  // A matrix that every rank holds and applies to its own tokens: its gradient is partial.
+  ParameterId own_tokens_matrix(const std::string& name, const std::vector<PartShape>& parts,
+                                bool per_layer, bool accumulates);
+  // A matrix for each expert, one behind the other: `parts` of all experts, spread over the expert
+  // group, and of each sharded along `dimension` over etp.
+  ParameterId expert_matrix(const std::string& name, const std::vector<PartShape>& parts,
+                            int dimension, bool accumulates);
   // A vector (bias, norm): one column. `partial` as in Parameter.
   ParameterId vector(const std::string& name, const std::vector<PartShape>& parts, bool sharded,
                      bool per_layer, bool partial, InitialValue initial);
@@ -116,8 +126,18 @@ class ProgramBuilder {
                  const std::vector<PortRef>& awaits);
 
  private:
-  ParameterId parameter(BufferFamily family, const std::vector<PartShape>& parts, int dimension,
-                        bool partial, const std::vector<std::string>& axes = {"tp"});
+  // How a parameter is spread.
+  struct Spread {
+    int dimension = -1;
+    bool partial = false;
+    bool expert = false;
+    std::vector<std::string> axes = {"tp"};  // over which it is sharded; experts over etp
+  };
+  ParameterId parameter(BufferFamily family, const std::vector<PartShape>& parts,
+                        const Spread& spread);
+  ParameterId matrix(const std::string& name, const std::vector<PartShape>& parts,
+                     const Spread& spread, bool per_layer, bool accumulates,
+                     std::optional<DataType> type);
 
   const Job& job_;
   StepShape shape_;

@@ -61,6 +61,7 @@ class Writer {
     json_.field("learning_rate", program_.learning_rate);
     json_.field("clip_norm", program_.clip_norm);
     unless("steps_overlap", program_.steps_overlap, false);
+    expert_loads();
     grid();
     strings("streams", program_.streams, [](const std::string& text) { return text; });
     groups();
@@ -118,9 +119,25 @@ class Writer {
     return program_.groups[static_cast<std::size_t>(index)].name;
   }
 
+  void expert_loads() {
+    if (program_.expert_loads.empty()) return;
+    json_.key("expert_loads").begin_array();
+    for (const std::vector<double>& layer : program_.expert_loads) {
+      json_.begin_array(true);
+      for (const double load : layer) json_.value(load);
+      json_.end_array();
+    }
+    json_.end_array();
+  }
+
   void grid() {
     each("grid", program_.grid.axes(), [&](const Axis& axis) {
       json_.begin_object(true).field("axis", axis.name).field("size", axis.size).end_object();
+    });
+    if (program_.grid.folded().empty()) return;
+    each("folded", program_.grid.folded(), [&](const FoldedAxis& axis) {
+      json_.begin_object(true).field("axis", axis.name).field("size", axis.size);
+      json_.field("stride", axis.stride).end_object();
     });
   }
 
@@ -148,6 +165,9 @@ class Writer {
     json_.field("category", headway::name(family.category));
     json_.field("type", headway::name(family.type));
     json_.field("rows", family.rows).field("columns", family.columns);
+    unless("most_rows", family.most_rows, std::int64_t{0});
+    unless("blocks", family.blocks, std::int64_t{1});
+    if (family.block_group != -1) json_.field("block_group", group(family.block_group));
     unless("per_layer", family.per_layer, false);
     unless("per_micro_batch", family.per_micro_batch, false);
     if (family.initial != InitialValue::kUndefined) json_.field("initial", name(family.initial));
@@ -193,6 +213,7 @@ class Writer {
     strings_if_any("awaits", item.awaits, port_text);
     strings_if_any("releases", item.releases, port_text);
     unless("host_waits", item.host_waits, false);
+    unless("by_load", item.by_load, false);
     json_.end_object();
   }
 
@@ -202,6 +223,33 @@ class Writer {
     json_.field("type", headway::name(gemm.type)).field("output", headway::name(gemm.output));
     unless("bias", gemm.bias, false);
     unless("accumulate", gemm.accumulate, false);
+    json_.end_object();
+  }
+  void shape(const GroupedGemm& gemm) {
+    json_.key("grouped_gemm").begin_object().field("role", headway::name(gemm.role));
+    json_.field("groups", gemm.groups);
+    json_.field("m", gemm.m).field("n", gemm.n).field("k", gemm.k);
+    json_.field("type", headway::name(gemm.type)).field("output", headway::name(gemm.output));
+    unless("accumulate", gemm.accumulate, false);
+    json_.end_object();
+  }
+  void shape(const Routing& routing) {
+    const Routing usual;
+    json_.key("routing").begin_object().field("kind", headway::name(routing.kind));
+    json_.field("tokens", routing.tokens).field("experts", routing.experts);
+    json_.field("per_token", routing.per_token).field("columns", routing.columns);
+    json_.field("rows", routing.rows).field("type", headway::name(routing.type));
+    unless("parts", routing.parts, usual.parts);
+    unless("local_experts", routing.local_experts, usual.local_experts);
+    if (routing.score != usual.score) json_.field("score", headway::name(routing.score));
+    unless("groups", routing.groups, usual.groups);
+    unless("groups_per_token", routing.groups_per_token, usual.groups_per_token);
+    unless("capacity", routing.capacity, usual.capacity);
+    unless("token_groups", routing.token_groups, usual.token_groups);
+    unless("by_score", routing.by_score, usual.by_score);
+    unless("padded", routing.padded, usual.padded);
+    unless("with_chosen", routing.with_chosen, usual.with_chosen);
+    unless("auxiliary", routing.auxiliary, usual.auxiliary);
     json_.end_object();
   }
   void shape(const Attention& attention) {
@@ -228,6 +276,8 @@ class Writer {
     unless("block_rows", kernel.block_rows, std::int64_t{0});
     unless("block_columns", kernel.block_columns, std::int64_t{0});
     unless("transposed", kernel.transposed, false);
+    unless("plain_dim", kernel.plain_dim, std::int64_t{0});
+    unless("value_dim", kernel.value_dim, std::int64_t{0});
     json_.end_object();
   }
   void shape(const Collective& collective) {
@@ -237,6 +287,10 @@ class Writer {
       json_.field("reduce", headway::name(collective.reduce));
     }
     unless("root", collective.root, 0);
+    if (collective.shares != Shares::kEqual) {
+      json_.field("shares", headway::name(collective.shares));
+    }
+    unless("network_elements", collective.network_elements, std::int64_t{-1});
     json_.end_object();
   }
   void shape(const HostWork& work) {
@@ -342,6 +396,7 @@ class Reader {
     program_.learning_rate = top.require_number("learning_rate", {.min = 0});
     program_.clip_norm = top.require_number("clip_norm", {.min = 0});
     program_.steps_overlap = top.boolean("steps_overlap").value_or(false);
+    read_expert_loads(top);
     grid(top);
     program_.streams = required(top, "streams", &ObjectReader::strings);
     for (const std::string& stream : program_.streams) streams_.add(stream);
@@ -469,6 +524,22 @@ class Reader {
   // -- parts
   // ---------------------------------------------------------------------------------------
 
+  void read_expert_loads(ObjectReader& top) {
+    const auto rows = top.array("expert_loads");
+    if (!rows) return;
+    for (const JsonNode& row : rows->elements()) {
+      std::vector<double>& loads = program_.expert_loads.emplace_back();
+      if (!row.is_array()) {
+        fault(row, row.text() + " is not a list of loads");
+        continue;
+      }
+      for (const JsonNode& load : row.elements()) {
+        if (!load.is_number() || load.number() < 0) fault(load, load.text() + " is no load");
+        loads.push_back(load.is_number() ? load.number() : 0);
+      }
+    }
+  }
+
   void grid(ObjectReader& top) {
     std::vector<Axis> axes;
     std::int64_t ranks = 1;
@@ -485,7 +556,22 @@ class Reader {
       }
       axes.push_back(std::move(axis));
     });
-    program_.grid = RankGrid(std::move(axes));
+    std::vector<FoldedAxis> folded;
+    each_if_any(top, "folded", [&](ObjectReader& item) {
+      FoldedAxis axis;
+      axis.name = item.require_string("axis");
+      axis.size =
+          static_cast<int>(std::max<std::int64_t>(item.require_integer("size", kDegree), 1));
+      axis.stride =
+          static_cast<int>(std::max<std::int64_t>(item.require_integer("stride", kDegree), 1));
+      if (ranks % (static_cast<std::int64_t>(axis.size) * axis.stride) != 0) {
+        item.problem("size",
+                     "size times stride does not divide the " + std::to_string(ranks) + " ranks");
+        return;
+      }
+      folded.push_back(std::move(axis));
+    });
+    program_.grid = RankGrid(std::move(axes), std::move(folded));
   }
 
   void group(ObjectReader& item) {
@@ -531,6 +617,9 @@ class Reader {
     if (family.columns > 0 && family.rows > kCount.max / family.columns) {
       item.problem("rows", "rows times columns is out of range");
     }
+    family.most_rows = item.integer("most_rows", kCount).value_or(0);
+    family.blocks = item.integer("blocks", {.min = 1, .max = kDegree.max}).value_or(1);
+    family.block_group = named(item, "block_group", groups_);
     family.per_layer = item.boolean("per_layer").value_or(false);
     family.per_micro_batch = item.boolean("per_micro_batch").value_or(false);
     family.initial =
@@ -580,6 +669,7 @@ class Reader {
     result.awaits = references<PortRef>(item, "awaits", ports_);
     result.releases = references<PortRef>(item, "releases", ports_);
     result.host_waits = item.boolean("host_waits").value_or(false);
+    result.by_load = item.boolean("by_load").value_or(false);
     return result;
   }
 
@@ -594,15 +684,17 @@ class Reader {
       object.finish();
     };
     read("gemm", [&](ObjectReader& object) { return gemm(object); });
+    read("grouped_gemm", [&](ObjectReader& object) { return grouped_gemm(object); });
     read("attention", [&](ObjectReader& object) { return attention(object); });
     read("kernel", [&](ObjectReader& object) { return kernel(object); });
+    read("routing", [&](ObjectReader& object) { return routing(object); });
     read("collective", [&](ObjectReader& object) { return collective(object); });
     read("host",
          [&](ObjectReader& object) { return HostWork{choice(object, "kind", HostKind::kAwait)}; });
     if (found != 1) {
       item.problem("",
-                   "an operation has one of \"gemm\", \"attention\", \"kernel\", \"collective\" "
-                   "and \"host\"; here are " +
+                   "an operation has one of \"gemm\", \"grouped_gemm\", \"attention\", \"kernel\", "
+                   "\"routing\", \"collective\" and \"host\"; here are " +
                        std::to_string(found));
     }
   }
@@ -618,6 +710,43 @@ class Reader {
     gemm.bias = object.boolean("bias").value_or(false);
     gemm.accumulate = object.boolean("accumulate").value_or(false);
     return gemm;
+  }
+  GroupedGemm grouped_gemm(ObjectReader& object) {
+    GroupedGemm gemm;
+    gemm.role = choice(object, "role", GemmRole::kWeightGradient);
+    gemm.groups = object.require_integer("groups", {.min = 1, .max = kDegree.max});
+    gemm.m = object.require_integer("m", kCount);
+    gemm.n = object.require_integer("n", kCount);
+    gemm.k = object.require_integer("k", kCount);
+    gemm.type = type(object, "type");
+    gemm.output = type(object, "output");
+    gemm.accumulate = object.boolean("accumulate").value_or(false);
+    return gemm;
+  }
+  Routing routing(ObjectReader& object) {
+    Routing routing;
+    const auto count = [&](const char* key, std::int64_t usual) {
+      return object.integer(key, kCount).value_or(usual);
+    };
+    routing.kind = choice(object, "kind", RoutingKind::kCombineBackward);
+    routing.tokens = object.require_integer("tokens", kCount);
+    routing.experts = object.require_integer("experts", kCount);
+    routing.per_token = object.require_integer("per_token", kCount);
+    routing.columns = object.require_integer("columns", kCount);
+    routing.rows = object.require_integer("rows", kCount);
+    routing.type = type(object, "type");
+    routing.parts = count("parts", routing.parts);
+    routing.local_experts = count("local_experts", routing.local_experts);
+    routing.score = choice<RouterScore>(object, "score", RouterScore::kSigmoid, routing.score);
+    routing.groups = count("groups", routing.groups);
+    routing.groups_per_token = count("groups_per_token", routing.groups_per_token);
+    routing.capacity = count("capacity", routing.capacity);
+    routing.token_groups = count("token_groups", routing.token_groups);
+    routing.by_score = object.boolean("by_score").value_or(routing.by_score);
+    routing.padded = object.boolean("padded").value_or(routing.padded);
+    routing.with_chosen = object.boolean("with_chosen").value_or(routing.with_chosen);
+    routing.auxiliary = object.number("auxiliary").value_or(routing.auxiliary);
+    return routing;
   }
   Attention attention(ObjectReader& object) {
     Attention attention;
@@ -651,6 +780,8 @@ class Reader {
     kernel.block_rows = object.integer("block_rows", kCount).value_or(0);
     kernel.block_columns = object.integer("block_columns", kCount).value_or(0);
     kernel.transposed = object.boolean("transposed").value_or(false);
+    kernel.plain_dim = object.integer("plain_dim", kCount).value_or(0);
+    kernel.value_dim = object.integer("value_dim", kCount).value_or(0);
     return kernel;
   }
   Collective collective(ObjectReader& object) {
@@ -661,6 +792,9 @@ class Reader {
     collective.reduce =
         choice<ReduceOperator>(object, "reduce", ReduceOperator::kAverage, ReduceOperator::kSum);
     collective.root = integer(object, "root", 0);
+    collective.shares = choice<Shares>(object, "shares", Shares::kBackByCounts, Shares::kEqual);
+    collective.network_elements =
+        object.integer("network_elements", {.min = -1, .max = kCount.max}).value_or(-1);
     return collective;
   }
 

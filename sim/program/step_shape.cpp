@@ -1,5 +1,12 @@
 #include "sim/program/step_shape.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "sim/plan/expert_loads.hpp"
+#include "sim/program/expert/expert_rules.hpp"
+
 namespace headway {
 
 StepShape::StepShape(const Job& job) {
@@ -27,9 +34,16 @@ StepShape::StepShape(const Job& job) {
   heads = model.num_attention_heads / tp;
   key_value_heads = model.num_key_value_heads / tp;
   head_dim = model.head_dim;
-  qkv_columns = (heads + 2 * key_value_heads) * head_dim;
-  context_columns = heads * head_dim;
+  value_head_dim = head_dim;
+  // Latent attention has keys and values of every head.
+  if (model.latent_attention) {
+    key_value_heads = heads;
+    value_head_dim = model.latent_attention->v_head_dim;
+  }
+  qkv_columns = (heads + key_value_heads) * head_dim + key_value_heads * value_head_dim;
+  context_columns = heads * value_head_dim;
   intermediate = model.intermediate_size / tp;
+  if (model.num_experts > 0) set_experts(job);
   padded_vocabulary = job.padded_vocabulary();
   local_vocabulary = padded_vocabulary / tp;
 
@@ -53,6 +67,41 @@ StepShape::StepShape(const Job& job) {
 
   dropout = job.software.dropout > 0;
   loss_scale = 1.0 / static_cast<double>(job.global_batch * job.sequence_length);
+}
+
+// Capacity as GShard defines it (arXiv 2006.16668, section 2.2), of the tokens that fill it
+// together: those of one rank.
+void StepShape::set_experts(const Job& job) {
+  const ExpertLayers& model = job.model.experts;
+  const ExpertPlan& moe = job.plan.moe;
+  ep = job.plan.ep;
+  etp = job.plan.etp;
+  edp = job.plan.edp;
+  experts = job.model.num_experts / ep;
+  expert_intermediate = model.intermediate_size / etp;
+  shared_intermediate = model.shared_intermediate_size / tp;
+  sent_rows = local_tokens * model.per_token;
+  expert_loads = kept_loads(moe.loads, moe.capacity_factor);
+  // What is declared is even routing, which a capacity below 1 cuts too.
+  const double even_share = std::min(1.0, moe.capacity_factor.value_or(1.0));
+  for (std::vector<double>& layer : expert_loads) {
+    for (double& load : layer) load /= even_share;
+    for (std::int64_t first = 0; first < job.model.num_experts; first += experts) {
+      const auto begin = layer.begin() + first;
+      hottest_load = std::max(hottest_load, std::accumulate(begin, begin + experts, 0.0) /
+                                                static_cast<double>(experts));
+    }
+  }
+  if (!moe.capacity_factor) return;
+  const std::int64_t group = sent_rows / moe.token_groups;
+  const double even = static_cast<double>(group) / static_cast<double>(job.model.num_experts);
+  capacity = static_cast<std::int64_t>(std::ceil(*moe.capacity_factor * even));
+  const std::int64_t room = capacity * moe.token_groups * job.model.num_experts;
+  const bool padded = expert_rules(job).padded;
+  sent_rows = padded ? room : std::min(sent_rows, room);
+  if (!padded) return;
+  expert_loads.clear();  // all take the same, full or not
+  hottest_load = 1;
 }
 
 }  // namespace headway

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "sim/model/precision.hpp"
 #include "sim/plan/job.hpp"
@@ -15,6 +16,7 @@ struct StepShape {
   explicit StepShape(const Job& job);
 
   int tp = 1, dp = 1, pp = 1;
+  int ep = 1, etp = 1, edp = 1;  // of experts; 1 where there are none
   ScheduleShape schedule;
   bool sequence_parallel = false;  // Megatron's; only where there is a tensor-parallel group
   bool splits_backward = false;    // into input and weight gradients, by the schedule
@@ -27,8 +29,16 @@ struct StepShape {
   std::int64_t hidden = 0;
   // Of one rank: heads and key-value heads, columns of the packed qkv and of the context, of the
   // MLP.
-  std::int64_t heads = 0, key_value_heads = 0, head_dim = 0;
+  std::int64_t heads = 0, key_value_heads = 0, head_dim = 0, value_head_dim = 0;
   std::int64_t qkv_columns = 0, context_columns = 0, intermediate = 0;
+  // Of one rank: experts and columns of each, columns of the shared experts. Choices that a rank's
+  // tokens send, expected; choices that an expert takes of them (0: all).
+  std::int64_t experts = 0, expert_intermediate = 0, shared_intermediate = 0;
+  std::int64_t sent_rows = 0, capacity = 0;
+  // Choices that each expert takes after what the capacity drops, over even routing (empty: even),
+  // and the most that come to the experts of one rank in any layer.
+  std::vector<std::vector<double>> expert_loads;
+  double hottest_load = 1;
   std::int64_t padded_vocabulary = 0, local_vocabulary = 0;
 
   DataType storage = DataType::kBf16;       // parameters and activations
@@ -49,8 +59,15 @@ struct StepShape {
   // Gradients are reduced in every micro-batch, so each begins a new one instead of adding to it.
   bool fresh_gradients = false;
 
+  // Ranks over which a gradient is reduced, of experts or of all else; whether any is.
+  int reducing_ranks(bool expert) const { return expert ? edp : dp; }
+  bool reduces_gradients() const { return dp > 1 || edp > 1; }
+
   bool dropout = false;
   double loss_scale = 1;  // of each token's loss: the mean over the global batch
+
+ private:
+  void set_experts(const Job& job);
 };
 
 }  // namespace headway

@@ -110,6 +110,7 @@ class TrainingStep {
     program.learning_rate = job_.plan.optimizer == "adamw" ? kAdamRate : kSgdRate;
     program.clip_norm = kClipNorm;
     program.steps_overlap = !job_.plan.synchronous_optimizer;
+    program.expert_loads = shape_.expert_loads;
   }
 
   void make_stages() {
@@ -140,7 +141,7 @@ class TrainingStep {
   }
 
   bool reduces_early() const {
-    return shape_.dp > 1 && (job_.plan.overlap_grad_reduce || shape_.fresh_gradients);
+    return shape_.reduces_gradients() && (job_.plan.overlap_grad_reduce || shape_.fresh_gradients);
   }
   // Whether first and last stage hold a copy of the word table each.
   bool tied_apart() const {
@@ -217,7 +218,7 @@ class TrainingStep {
     }
     for (int l = stage.first_layer; l < stage.end_layer; ++l) {
       if (converts) steps.push_back({layer_.quantise_weights(), l});
-      steps.push_back({layer_.forward(), l});
+      steps.push_back({layer_.forward(l), l});
     }
     if (stage.last) {
       steps.push_back({head_ ? head_->forward() : vocabulary_->last_forward(), stage.end_layer});
@@ -256,13 +257,13 @@ class TrainingStep {
       steps.push_back({whole ? head_->backward() : head_->backward_input(), stage.end_layer});
     }
     for (int l = stage.first_layer; rematerialises() && l < stage.end_layer; ++l) {
-      steps.push_back({layer_.forward_again(), l});
+      steps.push_back({layer_.forward_again(l), l});
     }
     for (int l = stage.end_layer - 1; l >= stage.first_layer; --l) {
       if (recomputed(stage, l) && !rematerialises()) {
-        steps.push_back({layer_.forward_again(), l});
+        steps.push_back({layer_.forward_again(l), l});
       }
-      steps.push_back({whole ? layer_.backward() : layer_.backward_input(), l});
+      steps.push_back({whole ? layer_.backward(l) : layer_.backward_input(l), l});
     }
     // The table's gradient is no matrix product: it stays with the input half.
     if (stage.first) {
@@ -281,7 +282,7 @@ class TrainingStep {
     std::vector<Step> steps;
     if (stage.last) steps.push_back({head_->backward_weight(), stage.end_layer});
     for (int l = stage.end_layer - 1; l >= stage.first_layer; --l) {
-      steps.push_back({layer_.backward_weight(), l});
+      steps.push_back({layer_.backward_weight(l), l});
     }
     return steps;
   }
@@ -294,6 +295,7 @@ class TrainingStep {
     std::vector<std::vector<int>> completing(chunk.last.size());  // gradient families
     const std::vector<std::size_t>& buckets = optimizer.buckets_of(number);
     for (const std::size_t b : buckets) {
+      if (!optimizer.reduces(b)) continue;
       const Bucket& bucket = optimizer.bucket(b);
       completing[static_cast<std::size_t>(bucket.step)].push_back(
           builder_.parameter(bucket.tensors.back().parameter).gradient);
@@ -306,7 +308,7 @@ class TrainingStep {
       }
       result.push_back(step);
       for (const std::size_t b : buckets) {
-        if (optimizer.bucket(b).step != static_cast<int>(s)) continue;
+        if (!optimizer.reduces(b) || optimizer.bucket(b).step != static_cast<int>(s)) continue;
         const Tensor& tensor = optimizer.bucket(b).tensors.back();
         const int gradient = builder_.parameter(tensor.parameter).gradient;
         result.push_back(optimizer.reduce(b, {complete_port(gradient), tensor.layer}, adds));
@@ -579,18 +581,20 @@ class TrainingStep {
   // another chunk holds it.
   std::vector<PortRef> gathered(const std::vector<Chunk>& chunks, std::size_t number,
                                 const OptimizerStep& optimizer) const {
-    std::vector<PortRef> ports = optimizer.gathered(static_cast<int>(number));
+    std::vector<PortRef> ports;
+    for (const auto& arrived : optimizer.gathered(static_cast<int>(number)))
+      ports.push_back(arrived.port);
     if (!chunks[number].stage->first || !job_.model.tie_word_embeddings || vocabulary_) {
       return ports;
     }
     for (std::size_t c = 0; c < chunks.size(); ++c) {
-      const std::vector<PortRef>& others = optimizer.gathered(static_cast<int>(c));
-      for (std::size_t b = 0; c != number && b < others.size(); ++b) {
-        const Bucket& bucket = optimizer.bucket(optimizer.buckets_of(static_cast<int>(c))[b]);
+      if (c == number) continue;
+      for (const auto& arrived : optimizer.gathered(static_cast<int>(c))) {
+        const Bucket& bucket = optimizer.bucket(arrived.bucket);
         const bool holds = std::any_of(
             bucket.tensors.begin(), bucket.tensors.end(),
             [&](const Tensor& tensor) { return tensor.parameter == embedding_->word(); });
-        if (holds) ports.push_back(others[b]);
+        if (holds) ports.push_back(arrived.port);
       }
     }
     return ports;
@@ -752,7 +756,8 @@ class TrainingStep {
     passes.score = pass("S", vocabulary_->score(rank));
     passes.embed = passes.first_embed = pass("E", vocabulary_->embed());
     passes.spread = pass("D", vocabulary_->spread());
-    const std::vector<PortRef>& gathered = optimizer.gathered(0);
+    std::vector<PortRef> gathered;
+    for (const auto& arrived : optimizer.gathered(0)) gathered.push_back(arrived.port);
     if (!gathered.empty()) {
       passes.first_embed = pass("E_first", builder_.with_entry(vocabulary_->embed(), {}, gathered));
     }
@@ -821,6 +826,7 @@ class TrainingStep {
     for (std::size_t c = chunks.size(); optimizer.reduces() && c-- > 0;) {
       if (chunks[c].early) continue;
       for (const std::size_t b : optimizer.buckets_of(static_cast<int>(c))) {
+        if (!optimizer.reduces(b)) continue;
         steps.push_back(optimizer.reduce(b));
       }
     }
@@ -873,6 +879,8 @@ Job reference_job(const Job& job) {
   plan.gradient_type = job.plan.gradient_type;
   plan.weights_in_8_bits = job.plan.weights_in_8_bits;
   plan.optimizer = job.plan.optimizer;
+  plan.moe = job.plan.moe;
+  plan.moe.token_groups *= job.plan.tp;
   // A multiple that pads to what the split table was padded to.
   reference.software.vocabulary_multiple = padded;
   reference.software.pad_vocabulary_at_tp1 = true;

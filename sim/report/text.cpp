@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/core/quantity.hpp"
+#include "sim/plan/expert_loads.hpp"
 
 namespace headway {
 
@@ -41,6 +42,11 @@ std::string counted(std::int64_t count, const std::string& noun) {
 std::string plan_words(const Job& job) {
   const ParallelPlan& plan = job.plan;
   std::string words = print("tp %d x pp %d x dp %d", plan.tp, plan.pp, plan.dp);
+  if (job.model.num_experts > 0) {
+    words += print(", experts over ep %d x etp %d", plan.ep, plan.etp);
+    const double dropped = dropped_share(plan.moe.loads, plan.moe.capacity_factor);
+    if (dropped > 0) words += print(" (%.1f %% of the choices dropped)", 100 * dropped);
+  }
   if (plan.pp > 1) words += ", " + plan.schedule;
   if (plan.vpp > 1) words += print(" (vpp %d)", plan.vpp);
   words += ", " + counted(plan.micro_batches, "micro-batch") + " of " +

@@ -100,8 +100,18 @@ void Encounters::colour_ranks() {
     const auto index = static_cast<std::size_t>(r);
     kind_of_rank_[index] = program_.kind_of(r);
     structure_.rank_colours[index] = static_cast<std::uint64_t>(kind_of_rank_[index]) * 1000003ULL +
-                                     static_cast<std::uint64_t>(speed_class(r));
+                                     static_cast<std::uint64_t>(speed_class(r)) + load_colour(r);
   }
+}
+
+// Ranks whose experts take the same in every layer have one number.
+std::uint64_t Encounters::load_colour(int rank) const {
+  std::uint64_t colour = 0;
+  for (std::size_t layer = 0; layer < program_.expert_loads.size(); ++layer) {
+    const double load = program_.expert_load(rank, static_cast<int>(layer));
+    colour = colour * 0x9e3779b97f4a7c15ULL + std::hash<double>()(load);
+  }
+  return colour;
 }
 
 int Encounters::speed_class(int rank) const {

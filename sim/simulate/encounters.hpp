@@ -106,6 +106,7 @@ class Encounters {
   void find_family_loads();
   bool only_nics_can_bind() const;
   void colour_ranks();
+  std::uint64_t load_colour(int rank) const;
   void add_collective_groups();
   void add_message_groups();
   Loads ring_loads(const std::vector<int>& members, std::int64_t load);

@@ -173,7 +173,7 @@ class Lowering {
       key.push_back(step.template_index);
       for (std::size_t o = 0; o < one.operations.size(); ++o) {
         const TemplateOperation& operation = one.operations[o];
-        const int price = pricer_.index(operation, rank);
+        const int price = pricer_.index(operation, rank, step.layer);
         const bool activity = needs_activity(operation, rank);
         origins.push_back({static_cast<int>(s), step.template_index, static_cast<int>(o), price});
         as_activity.push_back(activity);
@@ -303,10 +303,13 @@ class Lowering {
 
   static int sensitivity(const TemplateOperation& operation) {
     if (std::holds_alternative<Gemm>(operation.operation) ||
+        std::holds_alternative<GroupedGemm>(operation.operation) ||
         std::holds_alternative<Attention>(operation.operation)) {
       return kComputeBound;
     }
-    return std::holds_alternative<Kernel>(operation.operation) ? kMemoryBound : kNone;
+    const bool memory = std::holds_alternative<Kernel>(operation.operation) ||
+                        std::holds_alternative<Routing>(operation.operation);
+    return memory ? kMemoryBound : kNone;
   }
 
   void add_instance(int device, int issue_index, const Issue& issue, const PassBinding& binding,

@@ -1,6 +1,7 @@
 #include "sim/simulate/operation_pricer.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace headway {
 
@@ -70,15 +71,63 @@ OperationPricer::OperationPricer(const Program& program, const PriceBook& prices
       book_(prices),
       collective_(prices.profile(), topology) {}
 
-// Operations are priced once per role and speed, not per rank.
-int OperationPricer::index(const TemplateOperation& operation, int rank) {
+namespace {
+
+std::int64_t times(std::int64_t rows, double load) {
+  return static_cast<std::int64_t>(std::llround(static_cast<double>(rows) * load));
+}
+
+// The operation with as many rows as really come.
+struct AtLoad {
+  double load = 1;
+  Operation operator()(GroupedGemm gemm) const {
+    gemm.m = times(gemm.m, load);
+    return gemm;
+  }
+  Operation operator()(Kernel kernel) const {
+    kernel.rows = times(kernel.rows, load);
+    return kernel;
+  }
+  Operation operator()(Routing routing) const {
+    routing.rows = times(routing.rows, load);
+    return routing;
+  }
+  Operation operator()(Collective collective) const {
+    collective.elements = times(collective.elements, load);
+    if (collective.network_elements > 0)
+      collective.network_elements = times(collective.network_elements, load);
+    return collective;
+  }
+  template <typename Other>
+  Operation operator()(const Other& other) const {
+    return other;
+  }
+};
+
+}  // namespace
+
+double OperationPricer::load_of(const TemplateOperation& operation, int rank, int layer) const {
+  if (!operation.by_load || program_.expert_loads.empty() || layer < 0) return 1;
+  if (operation.group < 0) return program_.expert_load(rank, layer);
+  double hottest = 0;
+  for (const int member :
+       program_.grid.members(program_.groups[static_cast<std::size_t>(operation.group)], rank)) {
+    hottest = std::max(hottest, program_.expert_load(member, layer));
+  }
+  return hottest;
+}
+
+// Operations are priced once per role, speed and load, not per rank.
+int OperationPricer::index(const TemplateOperation& operation, int rank, int layer) {
   const int role_index = encounters_.role_index(operation);
   const int role_class = role_index == kNone ? kNone
                                              : placement_class(encounters_.role(rank, role_index),
                                                                is_message(operation));
-  const Key key{&operation, role_class, role_index == kNone ? encounters_.speed_class(rank) : 0};
+  const double load = load_of(operation, rank, layer);
+  const Key key{&operation, role_class, role_index == kNone ? encounters_.speed_class(rank) : 0,
+                load};
   const auto [found, is_new] = indices_.try_emplace(key, static_cast<int>(prices_.size()));
-  if (is_new) prices_.push_back(compute(operation, rank, role_index));
+  if (is_new) prices_.push_back(compute(operation, rank, role_index, load));
   return found->second;
 }
 
@@ -90,8 +139,10 @@ int OperationPricer::placement_class(const Role& role, bool message) {
       .first->second;
 }
 
-OperationPrice OperationPricer::compute(const TemplateOperation& operation, int rank,
-                                        int role_index) const {
+OperationPrice OperationPricer::compute(const TemplateOperation& even, int rank, int role_index,
+                                        double load) const {
+  TemplateOperation operation = even;
+  if (load != 1) operation.operation = std::visit(AtLoad{load}, even.operation);
   if (role_index == kNone) {
     OperationPrice result = price_of(operation, nullptr, book_, collective_, software_);
     const double factor = encounters_.speed_factor(rank);
@@ -121,7 +172,10 @@ double OperationPricer::fastest(std::size_t group) {
   double best = 0;
   for_each_operation(program_, kind, [&](const TemplateOperation& operation) {
     if (encounters_.role_index(operation) != role_index) return;
-    best = std::max(best, rate_alone(price(index(operation, rank)).collective));
+    const int layers = static_cast<int>(operation.by_load ? program_.expert_loads.size() : 0);
+    for (int layer = layers > 1 ? 0 : -1; layer < layers; ++layer) {
+      best = std::max(best, rate_alone(price(index(operation, rank, layer)).collective));
+    }
   });
   fastest_.emplace(key, best);
   return best;

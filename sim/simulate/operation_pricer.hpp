@@ -36,9 +36,9 @@ class OperationPricer {
   OperationPricer(const Program& program, const PriceBook& prices, const Topology& topology,
                   const Software& software, const Encounters& encounters);
 
-  // The number of the price of an operation on a rank; throws InvalidInput where the profile lacks
-  // what it needs.
-  int index(const TemplateOperation& operation, int rank);
+  // The number of the price of an operation of a layer on a rank; throws InvalidInput where the
+  // profile lacks what it needs.
+  int index(const TemplateOperation& operation, int rank, int layer);
   const OperationPrice& price(int index) const { return prices_[static_cast<std::size_t>(index)]; }
   const std::vector<OperationPrice>& prices() const { return prices_; }
 
@@ -50,17 +50,22 @@ class OperationPricer {
   struct Key {
     const TemplateOperation* operation = nullptr;
     int role_class = 0, speed = 0;
+    double load = 1;  // of the rank's experts
     friend bool operator==(const Key&, const Key&) = default;
   };
   struct KeyHash {
     std::size_t operator()(const Key& key) const {
       const auto spread =
           (static_cast<std::size_t>(key.role_class) << 32U) + static_cast<std::size_t>(key.speed);
-      return std::hash<const void*>()(key.operation) ^ (spread * 0x9e3779b97f4a7c15ULL);
+      return std::hash<const void*>()(key.operation) ^ (spread * 0x9e3779b97f4a7c15ULL) ^
+             std::hash<double>()(key.load);
     }
   };
 
-  OperationPrice compute(const TemplateOperation& operation, int rank, int role_index) const;
+  OperationPrice compute(const TemplateOperation& operation, int rank, int role_index,
+                         double load) const;
+  // What comes to the experts of a rank, over even routing; of a collective, to its hottest member.
+  double load_of(const TemplateOperation& operation, int rank, int layer) const;
   int placement_class(const Role& role, bool message);
 
   const Program& program_;

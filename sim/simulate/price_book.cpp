@@ -25,6 +25,14 @@ std::size_t hash_of(const Gemm& gemm) {
                   << static_cast<int>(gemm.type))
       .hash();
 }
+std::size_t hash_of(const GroupedGemm& gemm) {
+  return (Mixer() << static_cast<int>(gemm.role) << gemm.groups << gemm.m << gemm.n << gemm.k
+                  << static_cast<int>(gemm.type))
+      .hash();
+}
+std::size_t hash_of(const Routing& routing) {
+  return (Mixer() << static_cast<int>(routing.kind) << routing.tokens << routing.rows).hash();
+}
 std::size_t hash_of(const Attention& attention) {
   return (Mixer() << (attention.backward ? 1 : 0) << attention.batch << attention.heads
                   << attention.kv_heads << attention.sequence_q << attention.sequence_kv)

@@ -84,10 +84,12 @@ TEST(Parameters, AddUpFromTheirParts) {
   for (const PresetName& preset : transformer_presets()) {
     const Transformer model = transformer_preset(preset.name).value();
     const ParameterCount count = count_parameters(model, 2048);
+    const std::int64_t experts = model.expert_layer_count();
     EXPECT_EQ(count.total, count.embedding + count.position + count.final_norm + count.head +
-                               model.num_hidden_layers * count.layer)
+                               (model.num_hidden_layers - experts) * count.layer +
+                               experts * count.expert_layer)
         << preset.name;
-    EXPECT_EQ(count.active, count.total) << preset.name;
+    EXPECT_EQ(count.active == count.total, experts == 0) << preset.name;
     EXPECT_EQ(count.head, model.tie_word_embeddings ? 0 : count.embedding) << preset.name;
   }
 }
@@ -114,6 +116,46 @@ TEST(Parameters, OfMixtralCountEveryExpertAndTheActiveOnes) {
   EXPECT_EQ(count.active, 12879925248);
 }
 
+// Total and active parameters as their publishers round them (the config.json beside each preset's
+// source): in billions, to the digit that stands there.
+TEST(Parameters, OfMixturesOfExpertsAreThePublishedOnes) {
+  struct Row {
+    const char* preset;
+    std::int64_t total, active;
+    double total_published, active_published, digit;
+  };
+  const Row rows[] = {
+      {"mixtral-8x7b", 46702792704, 12879925248, 46.7, 12.9, 0.1},
+      {"mixtral-8x22b", 140620634112, 39152031744, 141, 39, 1},
+      {"deepseek-moe-16b", 16375728128, 2828650496, 16.4, 2.8, 0.1},
+      {"deepseek-v2", 235741434880, 21375800320, 236, 21, 1},
+      {"qwen3-235b-a22b", 235093610496, 22190739456, 235, 22, 1},
+  };
+  for (const Row& row : rows) {
+    const ParameterCount count = count_parameters(transformer_preset(row.preset).value(), 4096);
+    EXPECT_EQ(count.total, row.total) << row.preset;
+    EXPECT_EQ(count.active, row.active) << row.preset;
+    EXPECT_NEAR(static_cast<double>(count.total) / 1e9, row.total_published, row.digit / 2)
+        << row.preset;
+    EXPECT_NEAR(static_cast<double>(count.active) / 1e9, row.active_published, row.digit / 2)
+        << row.preset;
+  }
+}
+
+// Entered as decoder-only stacks of one kind of MLP: near the published 600 G, 1,571 G and 1.2 T.
+TEST(Parameters, OfEarlierMixturesOfExpertsAreThoseOfTheirStacks) {
+  const auto count = [](const char* preset) {
+    return count_parameters(transformer_preset(preset).value(), 1024);
+  };
+  EXPECT_EQ(count("gshard-600b").total, 619182629888);
+  EXPECT_EQ(count("switch-c").total, 1571053346720);
+  EXPECT_EQ(count("glam-64b-64e").total, 1153166221312);
+  EXPECT_EQ(count("glam-64b-64e").active, 88014331904);
+  EXPECT_NEAR(static_cast<double>(count("gshard-600b").total), 600e9, 0.04 * 600e9);
+  EXPECT_NEAR(static_cast<double>(count("switch-c").total), 1571e9, 0.5e9);
+  EXPECT_NEAR(static_cast<double>(count("glam-64b-64e").total), 1.2e12, 0.05e12);
+}
+
 constexpr const char* kDeepSeekV3 = R"({
   "model_type": "deepseek_v3", "topk_method": "noaux_tc",
   "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
@@ -131,6 +173,7 @@ TEST(Parameters, OfDeepSeekV3CountLatentAttentionAndSharedExperts) {
   EXPECT_EQ(count.total, 671026419200);
   EXPECT_EQ(count.active, 37552297472);
   EXPECT_EQ(count.active - count.embedding, 36625618432);
+  EXPECT_EQ(count_parameters(transformer_preset("deepseek-v3").value(), 4096).total, count.total);
 }
 
 }  // namespace

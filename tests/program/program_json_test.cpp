@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "sim/core/error.hpp"
+#include "sim/program/training_step.hpp"
+#include "tests/program/small_job.hpp"
 #include "tests/program/tiny_program.hpp"
 
 namespace headway {
@@ -33,6 +35,8 @@ std::string faults(const std::string& text) {
 
 void expect_equal(const Program& a, const Program& b) {
   EXPECT_EQ(a.grid.axes(), b.grid.axes());
+  EXPECT_EQ(a.grid.folded(), b.grid.folded());
+  EXPECT_EQ(a.expert_loads, b.expert_loads);
   EXPECT_EQ(a.streams, b.streams);
   EXPECT_EQ(a.groups, b.groups);
   EXPECT_TRUE(a.buffers == b.buffers);
@@ -220,7 +224,9 @@ TEST(ProgramJson, UnknownNamesAreFaultsWithTheNearestKnownOne) {
   text = replaced(text, "\"stream\": \"pp\"", "\"stream\": \"p2p\"");
   text = replaced(text, "0SEND_F0", "0SEND_G0");
   text = replaced(text, "layer[0]", "layer[zero]");
-  EXPECT_EQ(faults(text), R"(program.json: /templates/1/operations/0/writes/0: "scrach" is no buffer of this program; did you mean "scratch"?
+  EXPECT_EQ(
+      faults(text),
+      R"(program.json: /templates/1/operations/0/writes/0: "scrach" is no buffer of this program; did you mean "scratch"?
 program.json: /templates/4/operations/0/stream: "p2p" is no stream of this program; did you mean "pp"?
 program.json: /kinds/0/passes/0/steps/1: "layer[zero]" has no integer between its brackets
 program.json: /kinds/0/order/0: "0SEND_G0" is no pass of this kind, nor one with a micro-batch)");
@@ -232,7 +238,9 @@ TEST(ProgramJson, WrongValuesAreFaultsAtTheirPointer) {
   text = replaced(text, "\"category\": \"activation\"", "\"category\": \"activations\"");
   text = replaced(text, "\"rows\": 1", "\"row\": 1");
   text = replaced(text, "\"cause\": \"compute\"", "\"cause\": 3");
-  EXPECT_EQ(faults(text), R"(program.json: /micro_batches: 0 is not allowed; expected an integer from 1 up to 1048576
+  EXPECT_EQ(
+      faults(text),
+      R"(program.json: /micro_batches: 0 is not allowed; expected an integer from 1 up to 1048576
 program.json: /buffers/0/rows: missing; expected an integer from 0 up to 1152921504606846976
 program.json: /buffers/0/row: unknown key "row"; did you mean "rows"?
 program.json: /buffers/1/category: "activations" is not allowed; expected "parameter", "gradient", "optimizer", "activation", "communication" or "input"; did you mean "activation"?
@@ -251,6 +259,32 @@ TEST(ProgramJson, AnotherFormatIsRefused) {
   const std::string text = replaced(to_json(tiny::two_stages()), "headway-program-1", "trace");
   EXPECT_EQ(faults(text),
             "program.json: /format: \"trace\" is not known; expected \"headway-program-1\"");
+}
+
+TEST(ProgramJson, HoldsExpertsAndLatentAttention) {
+  Job job = spread(small_llama(), 2, 1, 2);
+  job.plan.sequence_parallel = true;
+  job.plan.ep = 2;
+  job.plan.edp = 2;
+  job.plan.moe.capacity_factor = 1.25;
+  job.plan.moe.loads = {{1.5, 0.5, 1.25, 0.75}};
+  job.model.num_experts = 4;
+  job.model.experts.per_token = 2;
+  job.model.experts.intermediate_size = 16;
+  job.model.experts.shared_intermediate_size = 8;
+  job.model.experts.first_dense_layers = 1;
+  job.model.latent_attention = LatentAttention{8, 6, 2, 2, 4};
+  Program program = lower(job);
+  for (Template& list : program.templates) {
+    for (TemplateOperation& operation : list.operations) {
+      if (auto* collective = std::get_if<Collective>(&operation.operation)) {
+        if (collective->kind == CollectiveKind::kAllToAll) collective->network_elements = 7;
+      }
+    }
+  }
+  EXPECT_EQ(program.grid.folded().size(), 3U);
+  EXPECT_EQ(program.expert_loads, (std::vector<std::vector<double>>{{1.25, 0.5, 1.25, 0.75}}));
+  expect_equal(read(to_json(program)), program);
 }
 
 }  // namespace

@@ -35,10 +35,26 @@ class OperationText {
     if (kernel.scale != 1) out << " times " << kernel.scale;
     return out.str();
   }
+  std::string operator()(const GroupedGemm& gemm) const {
+    std::ostringstream out;
+    out << "grouped gemm " << name(gemm.role) << " " << gemm.groups << " experts, " << gemm.m
+        << " x " << gemm.n << " x " << gemm.k << " " << name(gemm.type);
+    if (gemm.output != gemm.type) out << " to " << name(gemm.output);
+    if (gemm.accumulate) out << " accumulating";
+    return out.str();
+  }
+  std::string operator()(const Routing& routing) const {
+    std::ostringstream out;
+    out << name(routing.kind) << " " << routing.tokens << " tokens x " << routing.per_token << "/"
+        << routing.experts << ", " << routing.rows << " rows x " << routing.columns;
+    if (routing.capacity > 0) out << ", capacity " << routing.capacity;
+    return out.str();
+  }
   std::string operator()(const Collective& collective) const {
     std::ostringstream out;
     out << name(collective.kind) << " " << collective.elements << " " << name(collective.type);
     if (collective.reduce != ReduceOperator::kSum) out << " " << name(collective.reduce);
+    if (collective.shares != Shares::kEqual) out << " " << name(collective.shares);
     return out.str();
   }
   std::string operator()(const HostWork& host) const {

@@ -1,6 +1,8 @@
 #include "tests/support/direct_transformer.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "tests/support/tape.hpp"
 
@@ -74,7 +76,10 @@ class DirectTransformer {
   // Turns each head's pairs (i, i + dim / 2) by position * base^(-2i / dim).
   Vector rotated(Vector x, std::size_t position) const {
     if (model_.position_embedding != PositionEmbedding::kRope) return x;
-    const auto dim = static_cast<std::size_t>(model_.head_dim);
+    return turned(std::move(x), static_cast<std::size_t>(model_.head_dim), position);
+  }
+
+  static Vector turned(Vector x, std::size_t dim, std::size_t position) {
     for (std::size_t head = 0; head < x.size(); head += dim) {
       for (std::size_t i = 0; i < dim / 2; ++i) {
         const double angle =
@@ -92,14 +97,57 @@ class DirectTransformer {
     std::vector<Vector> keys, values;  // by position
   };
 
+  // Queries, keys and values of latent attention (arXiv 2405.04434, equations 37 to 47): of each
+  // head the plain part and, behind it, the rotated one.
+  Vector latent(const std::string& name, const Vector& x, std::size_t position, Saved& saved) {
+    const LatentAttention& shape = *model_.latent_attention;
+    const auto plain = static_cast<std::size_t>(shape.qk_nope_head_dim);
+    const auto rope = static_cast<std::size_t>(shape.qk_rope_head_dim);
+    const auto value = static_cast<std::size_t>(shape.v_head_dim);
+    const Vector query =
+        shape.q_lora_rank == 0
+            ? linear(name + "query_weight", "", x)
+            : linear(name + "query_up_weight", "",
+                     norm(name + "query_norm", linear(name + "query_down_weight", "", x)));
+    const Vector key_value =
+        linear(name + "key_value_up_weight", "",
+               norm(name + "key_value_norm", linear(name + "key_value_down_weight", "", x)));
+    const Vector shared = turned(linear(name + "key_rope_weight", "", x), rope, position);
+    Vector queries, keys, values;
+    const auto append = [](Vector& to, const Vector& from, std::size_t first, std::size_t count) {
+      const auto begin = from.begin() + static_cast<std::ptrdiff_t>(first);
+      to.insert(to.end(), begin, begin + static_cast<std::ptrdiff_t>(count));
+    };
+    for (std::size_t h = 0; h < static_cast<std::size_t>(model_.num_attention_heads); ++h) {
+      append(queries, query, h * (plain + rope), plain);
+      Vector turning;
+      append(turning, query, h * (plain + rope) + plain, rope);
+      append(queries, turned(turning, rope, position), 0, rope);
+      append(keys, key_value, h * (plain + value), plain);
+      append(keys, shared, 0, rope);
+      append(values, key_value, h * (plain + value) + plain, value);
+    }
+    saved.keys.push_back(keys);
+    saved.values.push_back(values);
+    return queries;
+  }
+
   Vector attention(const std::string& layer, const Vector& x, std::size_t position, Saved& saved) {
     const std::string name = layer + "attention.";
-    const Vector query = rotated(linear(name + "query_weight", name + "query_bias", x), position);
-    saved.keys.push_back(rotated(linear(name + "key_weight", name + "key_bias", x), position));
-    saved.values.push_back(linear(name + "value_weight", name + "value_bias", x));
-    const auto dim = static_cast<std::size_t>(model_.head_dim);
-    const auto sharing =
+    Vector query;
+    auto dim_v = static_cast<std::size_t>(model_.head_dim);
+    auto sharing =
         static_cast<std::size_t>(model_.num_attention_heads / model_.num_key_value_heads);
+    if (model_.latent_attention) {
+      query = latent(name, x, position, saved);
+      dim_v = static_cast<std::size_t>(model_.latent_attention->v_head_dim);
+      sharing = 1;
+    } else {
+      query = rotated(linear(name + "query_weight", name + "query_bias", x), position);
+      saved.keys.push_back(rotated(linear(name + "key_weight", name + "key_bias", x), position));
+      saved.values.push_back(linear(name + "value_weight", name + "value_bias", x));
+    }
+    const auto dim = static_cast<std::size_t>(model_.head_dim);
     Vector context;
     for (std::size_t h = 0; h < static_cast<std::size_t>(model_.num_attention_heads); ++h) {
       const std::size_t shared = h / sharing * dim;
@@ -113,10 +161,10 @@ class DirectTransformer {
         weights.push_back(exp(score * (1 / std::sqrt(static_cast<double>(dim)))));
         sum = sum + weights.back();
       }
-      for (std::size_t d = 0; d < dim; ++d) {
+      for (std::size_t d = 0; d < dim_v; ++d) {
         Taped value(tape_, 0);
         for (std::size_t p = 0; p <= position; ++p) {
-          value = value + weights[p] / sum * saved.values[p][shared + d];
+          value = value + weights[p] / sum * saved.values[p][h / sharing * dim_v + d];
         }
         context.push_back(value);
       }
@@ -144,6 +192,51 @@ class DirectTransformer {
     return linear(name + "down_weight", name + "down_bias", inner);
   }
 
+  // The rows [first, first + rows) of a matrix, times x.
+  Vector block(const std::string& matrix, std::size_t first, std::size_t rows, const Vector& x) {
+    const Vector& w = weight(matrix);
+    Vector y;
+    for (std::size_t i = first; i < first + rows; ++i) {
+      Taped sum(tape_, 0);
+      for (std::size_t j = 0; j < x.size(); ++j) sum = sum + w[i * x.size() + j] * x[j];
+      y.push_back(sum);
+    }
+    return y;
+  }
+
+  // A gated MLP whose matrices are blocks of rows: the e-th of as many experts.
+  Vector gated(const std::string& name, std::size_t e, std::size_t width, const Vector& x) {
+    Vector inner = block(name + "up_weight", e * width, width, x);
+    const Vector gate = block(name + "gate_weight", e * width, width, x);
+    for (std::size_t i = 0; i < inner.size(); ++i) {
+      inner[i] = gate[i] / (exp(gate[i] * -1.0) + 1.0) * inner[i];
+    }
+    return block(name + "down_weight", e * x.size(), x.size(), inner);
+  }
+
+  // The k best experts of the token, weighted by the softmax of their logits; and all shared ones.
+  Vector experts(const std::string& layer, const Vector& x) {
+    const std::string name = layer + "moe.";
+    const Vector logits = linear(name + "router_weight", "", x);
+    std::vector<std::size_t> order(logits.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return logits[a].value() > logits[b].value(); });
+    order.resize(static_cast<std::size_t>(model_.experts.per_token));
+    Taped sum(tape_, 0);
+    for (const std::size_t e : order) sum = sum + exp(logits[e]);
+    Vector y(x.size(), Taped(tape_, 0));
+    const auto width = static_cast<std::size_t>(model_.experts.intermediate_size);
+    for (const std::size_t e : order) {
+      Vector out = gated(name + "experts.", e, width, x);
+      for (Taped& value : out) value = value * (exp(logits[e]) / sum);
+      add_to(y, out);
+    }
+    const auto shared = static_cast<std::size_t>(model_.experts.shared_intermediate_size);
+    if (shared > 0) add_to(y, gated(name + "shared.", 0, shared, x));
+    return y;
+  }
+
   static void add_to(Vector& x, const Vector& y) {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = x[i] + y[i];
   }
@@ -169,7 +262,9 @@ class DirectTransformer {
       for (std::size_t l = 0; l < saved.size(); ++l) {
         const std::string layer = "layers." + std::to_string(l) + ".";
         add_to(x, attention(layer, norm(layer + "attention.norm", x), position, saved[l]));
-        add_to(x, mlp(layer, norm(layer + "mlp.norm", x)));
+        const Vector normed = norm(layer + "mlp.norm", x);
+        const bool dense = !model_.is_expert_layer(static_cast<std::int64_t>(l));
+        add_to(x, dense ? mlp(layer, normed) : experts(layer, normed));
       }
       const std::string head = model_.tie_word_embeddings ? "embedding.word_weight" : "head.weight";
       const Vector logits = linear(head, "", norm("head.norm", x));

@@ -22,7 +22,7 @@ int reduce(ProgramBuilder& builder, OperationList& list, const Bucket& bucket) {
   const std::vector<BufferRef> gradients = gradients_of(builder, bucket.tensors);
   const int index =
       list.add("reduce." + bucket.name, collective, gradients, gradients, Cause::kDataParallel);
-  list.at(index).group = builder.group({"dp"});
+  list.at(index).group = builder.reducing_group(bucket.expert);
   list.at(index).stream = builder.stream("dp");
   return index;
 }

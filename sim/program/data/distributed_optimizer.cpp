@@ -9,29 +9,30 @@ namespace headway::distributed_optimizer {
 
 namespace {
 
-int shard_buffer(ProgramBuilder& builder, const std::string& name, BufferCategory category,
-                 DataType type, std::int64_t elements, std::vector<BufferRef> mirrors) {
+int shard_buffer(ProgramBuilder& builder, const std::string& name, const Bucket& bucket,
+                 BufferCategory category, DataType type, std::int64_t elements,
+                 std::vector<BufferRef> mirrors) {
   BufferFamily family;
-  family.name = name;
+  family.name = name + bucket.name;
   family.category = category;
   family.type = type;
   family.rows = elements;
   family.columns = 1;
   family.mirrors = std::move(mirrors);
-  family.row_group = builder.group({"dp"});
+  family.row_group = builder.reducing_group(bucket.expert);
   return builder.buffer(std::move(family));
 }
 
-int add(ProgramBuilder& builder, OperationList& list, const std::string& name, CollectiveKind kind,
-        DataType type, std::int64_t elements, std::vector<BufferRef> reads,
+int add(ProgramBuilder& builder, OperationList& list, const std::string& name, const Bucket& bucket,
+        CollectiveKind kind, DataType type, std::int64_t elements, std::vector<BufferRef> reads,
         std::vector<BufferRef> writes) {
   Collective collective;
   collective.kind = kind;
   collective.elements = elements;
   collective.type = type;
-  const int index =
-      list.add(name, collective, std::move(reads), std::move(writes), Cause::kDataParallel);
-  list.at(index).group = builder.group({"dp"});
+  const int index = list.add(name + bucket.name, collective, std::move(reads), std::move(writes),
+                             Cause::kDataParallel);
+  list.at(index).group = builder.reducing_group(bucket.expert);
   list.at(index).stream = builder.stream("dp");
   return index;
 }
@@ -50,27 +51,29 @@ std::vector<Bucket> buckets(const ProgramBuilder& builder, ChunkPlace place,
 BucketShard make_shard(ProgramBuilder& builder, const Bucket& bucket) {
   const StepShape& shape = builder.shape();
   BucketShard shard;
-  shard.elements = (bucket.elements + shape.dp - 1) / shape.dp;
+  const std::int64_t ranks = shape.reducing_ranks(bucket.expert);
+  shard.elements = (bucket.elements + ranks - 1) / ranks;
   shard.gradient =
-      shard_buffer(builder, "gradient_shard." + bucket.name, BufferCategory::kGradient,
-                   shape.gradient, shard.elements, gradients_of(builder, bucket.tensors));
+      shard_buffer(builder, "gradient_shard.", bucket, BufferCategory::kGradient, shape.gradient,
+                   shard.elements, gradients_of(builder, bucket.tensors));
   shard.parameter =
-      shard_buffer(builder, "parameter_shard." + bucket.name, BufferCategory::kCommunication,
+      shard_buffer(builder, "parameter_shard.", bucket, BufferCategory::kCommunication,
                    bucket.type, shard.elements, parameters_of(builder, bucket.tensors));
   return shard;
 }
 
 int reduce(ProgramBuilder& builder, OperationList& list, const Bucket& bucket,
            const BucketShard& shard) {
-  return add(builder, list, "reduce." + bucket.name, CollectiveKind::kReduceScatter,
-             builder.shape().gradient, shard.elements * builder.shape().dp,
+  return add(builder, list, "reduce.", bucket, CollectiveKind::kReduceScatter,
+             builder.shape().gradient,
+             shard.elements * builder.shape().reducing_ranks(bucket.expert),
              gradients_of(builder, bucket.tensors), {{shard.gradient}});
 }
 
 int gather(ProgramBuilder& builder, OperationList& list, const Bucket& bucket,
            const BucketShard& shard) {
-  return add(builder, list, "gather." + bucket.name, CollectiveKind::kAllGather, bucket.type,
-             shard.elements * builder.shape().dp, {{shard.parameter}},
+  return add(builder, list, "gather.", bucket, CollectiveKind::kAllGather, bucket.type,
+             shard.elements * builder.shape().reducing_ranks(bucket.expert), {{shard.parameter}},
              parameters_of(builder, bucket.tensors));
 }
 

@@ -17,8 +17,11 @@ Gemm gemm(const ProgramBuilder& builder, GemmRole role, const Parameter& weight,
   return result;
 }
 
-// Columns of the residual stream, which is what both kinds exchange.
+// Columns of what both kinds exchange: of the residual stream, or of a narrower input.
 std::int64_t width(const ProgramBuilder& builder) { return builder.shape().hidden; }
+std::int64_t width(const ProgramBuilder& builder, const ColumnParallel& linear) {
+  return linear.width > 0 ? linear.width : width(builder);
+}
 
 BufferRef whole_output_gradient(const ProgramBuilder& builder, const RowParallel& linear) {
   return builder.shape().sequence_parallel ? BufferRef{linear.output_gradient_whole}
@@ -112,7 +115,7 @@ void forward(ProgramBuilder& builder, OperationList& list, const ColumnParallel&
   if (builder.shape().sequence_parallel) {
     const Gathered gathered = gathered_input(builder, linear);
     megatron_sequence::gather(builder, list, linear.name + "_gather", input, gathered.whole,
-                              width(builder), gathered.type);
+                              width(builder, linear), gathered.type);
     input = gathered.whole;
   }
   const BufferRef weight = forward_weight(builder, list, linear);
@@ -127,7 +130,7 @@ std::vector<int> backward(ProgramBuilder& builder, OperationList& list,
   if (!shape.sequence_parallel) {
     const int input_gradient = input_gradient_product(builder, list, linear, linear.input_gradient);
     all_reduce(builder, list, linear.name + "_dgrad_all_reduce", {{linear.input_gradient}},
-               shape.tokens * width(builder), shape.storage);
+               shape.tokens * width(builder, linear), shape.storage);
     const int reduced = list.size() - 1;
     const bool beside =
         reduced != input_gradient && builder.job().software.overlap_tp_input_gradient;
@@ -145,7 +148,7 @@ std::vector<int> backward(ProgramBuilder& builder, OperationList& list,
       input_gradient_product(builder, list, linear, linear.input_gradient_whole);
   const int scatter = megatron_sequence::scatter(builder, list, linear.name + "_dgrad_scatter",
                                                  {linear.input_gradient_whole},
-                                                 {linear.input_gradient}, width(builder));
+                                                 {linear.input_gradient}, width(builder, linear));
   list.at(scatter).stream = builder.stream("tp");
   list.at(scatter).after = {input_gradient};
   backward_weight(builder, list, linear, gather);
@@ -159,10 +162,10 @@ void backward_input(ProgramBuilder& builder, OperationList& list, const ColumnPa
   input_gradient_product(builder, list, linear, computed);
   if (whole) {
     megatron_sequence::scatter(builder, list, linear.name + "_dgrad_scatter", {computed},
-                               {linear.input_gradient}, width(builder));
+                               {linear.input_gradient}, width(builder, linear));
   } else {
     all_reduce(builder, list, linear.name + "_dgrad_all_reduce", {{computed}},
-               shape.tokens * width(builder), shape.storage);
+               shape.tokens * width(builder, linear), shape.storage);
   }
 }
 
@@ -175,7 +178,7 @@ int gather_again(ProgramBuilder& builder, OperationList& list, const ColumnParal
   }
   const int gather =
       megatron_sequence::gather(builder, list, linear.name + "_gather_again", gathered.part,
-                                gathered.whole, width(builder), gathered.type);
+                                gathered.whole, width(builder, linear), gathered.type);
   list.at(gather).stream = builder.stream("tp");
   list.at(gather).joins = {0};
   return gather;

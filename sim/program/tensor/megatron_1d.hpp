@@ -28,6 +28,7 @@ struct ColumnParallel {
   int input_gradient_whole = -1;  // partial sums over the group
   int input_gradient = -1;
   std::optional<QuantisedLinear> quantised = {};  // where its products read 8 or 4 bits
+  std::int64_t width = 0;  // columns of the input; 0: those of the residual stream
 };
 void forward(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear);
 // Returns the operations of other streams that a reader of the input gradient must come after.

@@ -23,7 +23,7 @@ struct Judged {
 Judged judge(const std::string& model, const std::string& more) {
   const Job job = small_job(model, 1,
                             R"("precision": "fp64", "sequence_length": 6, "global_batch": 2, )"
-                            R"("plan": {"optimizer": "sgd"})" +
+                            R"("plan": {"optimizer": "sgd", "moe": {"aux_loss": false}})" +
                                 more);
   ExecuteOptions options;
   options.learning_rate = 0;
@@ -70,6 +70,33 @@ TEST(DirectTransformer, AgreesWithAnExecutedLlama) {
   expect_equal(judged);
   // 9 matrices and vectors of the layer, the table, the last norm and the head.
   EXPECT_EQ(judged.direct.gradients.size(), 12U);
+}
+
+// Without an auxiliary loss, whose gradient is judged by itself (routing_test).
+TEST(DirectTransformer, AgreesWithAnExecutedMixtureOfExperts) {
+  const Judged judged = judge(
+      R"({"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+          "intermediate_size": 12, "vocab_size": 29, "hidden_act": "silu", "gated_mlp": true,
+          "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 6,
+          "n_shared_experts": 2, "first_k_dense_replace": 1})",
+      "");
+  expect_equal(judged);
+  // 9 of the dense layer, 6 of attention, a norm, a router, 3 and 3 matrices of the other, 3
+  // outside.
+  EXPECT_EQ(judged.direct.gradients.size(), 25U);
+}
+
+TEST(DirectTransformer, AgreesWithExecutedLatentAttention) {
+  for (const char* compressed : {"", R"(, "q_lora_rank": 6)"}) {
+    const Judged judged = judge(
+        std::string(R"({"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+            "intermediate_size": 12, "vocab_size": 29, "hidden_act": "silu", "gated_mlp": true,
+            "kv_lora_rank": 5, "qk_nope_head_dim": 3, "qk_rope_head_dim": 4, "v_head_dim": 2)") +
+            compressed + "}",
+        "");
+    SCOPED_TRACE(compressed);
+    expect_equal(judged);
+  }
 }
 
 TEST(DirectTransformer, AgreesWithAnExecutedGptOfTwoLayers) {

@@ -40,6 +40,7 @@ TEST_P(ExecutedPlans, GivesTheLossAndGradientsOfOneRank) {
   options.optimizer.epsilon = kAdamEpsilon;
   const ExecutionResult reference = execute(reference_program, options);
   ASSERT_EQ(reference.outcome, Outcome::kFinished) << testing::PrintToString(reference.messages);
+  if (!reference.routing.empty()) options.routing = &reference.routing;
   for (const Preference preference : {Preference::kFirstIssued, Preference::kLastIssued}) {
     options.preference = preference;
     const ExecutionResult executed = execute(program, options);
@@ -86,6 +87,7 @@ TEST_P(ExecutedPlans, HidesNoMutation) {
   options.optimizer.epsilon = kAdamEpsilon;
   const Program program = in_fp64(lowered);
   const ExecutionResult reference = execute(in_fp64(plan.reference()), options);
+  if (!reference.routing.empty()) options.routing = &reference.routing;
   const MutationCount count = count_mutations(program, reference, options, nightly());
   std::cout << plan.name << ": of " << count.removed << " removed collectives and " << count.swapped
             << " swaps " << count.deadlocked << " deadlock, " << count.differed

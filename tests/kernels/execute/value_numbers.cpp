@@ -189,6 +189,7 @@ bool accumulates(const TemplateOperation& operation, const BufferRef& buffer) {
   };
   if (!holds(operation.reads) || !holds(operation.writes)) return false;
   if (const auto* gemm = std::get_if<Gemm>(&operation.operation)) return gemm->accumulate;
+  if (const auto* gemm = std::get_if<GroupedGemm>(&operation.operation)) return gemm->accumulate;
   const auto* kernel = std::get_if<Kernel>(&operation.operation);
   if (kernel == nullptr) return false;
   switch (kernel->kind) {
