@@ -149,15 +149,15 @@ struct CountedRows {
   std::int64_t all() const { return of(0, 1); }
 };
 
-std::vector<CountedRows> counted(const Collective& collective,
-                                 std::span<const CollectiveMember> members) {
+std::vector<CountedRows> counted(const Collective& collective, const Members& members) {
   std::vector<CountedRows> result;
-  for (const CollectiveMember& member : members) {
-    if (member.reads.size() != 2 || member.writes.size() != 1) {
+  for (std::size_t m = 0; m < members.all.size(); ++m) {
+    const CollectiveMember& member = members.all[m];
+    if (member.reads.size() != 2 || (members.wants(m) && member.writes.size() != 1)) {
       refuse(collective, "by counts it takes one buffer and its counts, and gives one");
     }
     const Operand& counts = member.reads[1];
-    if (counts.elements() % static_cast<std::int64_t>(members.size()) != 0 &&
+    if (counts.elements() % static_cast<std::int64_t>(members.all.size()) != 0 &&
         collective.kind == CollectiveKind::kAllToAll) {
       refuse(collective, "the counts do not divide among the ranks");
     }
@@ -199,13 +199,13 @@ class RowsTaken {
 // Whatever is where: by counts member i sends counts_i(j) rows to j, in the order of j; back by
 // counts j returns them, from where they stand among those of all.
 template <typename T>
-void all_to_all_by_counts(const Collective& collective, std::span<const CollectiveMember> members,
+void all_to_all_by_counts(const Collective& collective, const Members& members,
                           const std::vector<std::vector<T>>& given) {
   const std::vector<CountedRows> counts = counted(collective, members);
-  const std::size_t parts = members.size();
+  const std::size_t parts = members.all.size();
   const bool back = collective.shares == Shares::kBackByCounts;
-  for (std::size_t to = 0; to < parts; ++to) {
-    RowsTaken<T> taken(collective, members[to]);
+  for (std::size_t to = members.first; to < members.last; ++to) {
+    RowsTaken<T> taken(collective, members.all[to]);
     for (std::size_t from = 0; from < parts; ++from) {
       std::int64_t first = 0;
       if (back) {
@@ -221,20 +221,19 @@ void all_to_all_by_counts(const Collective& collective, std::span<const Collecti
 }
 
 template <typename T>
-void communicate_by_counts(const Collective& collective,
-                           std::span<const CollectiveMember> members) {
+void communicate_by_counts(const Collective& collective, const Members& members) {
   const std::vector<CountedRows> counts = counted(collective, members);
   std::vector<std::vector<T>> given;
-  for (const CollectiveMember& member : members) {
+  for (const CollectiveMember& member : members.all) {
     given.push_back(load_group<T>({&member.reads[0], 1}, member.reads[0].elements()));
   }
   if (collective.kind == CollectiveKind::kAllToAll) {
     return all_to_all_by_counts<T>(collective, members, given);
   }
   if (collective.kind == CollectiveKind::kAllGather) {
-    for (const CollectiveMember& member : members) {
+    for (const CollectiveMember& member : members.wanted()) {
       RowsTaken<T> taken(collective, member);
-      for (std::size_t from = 0; from < members.size(); ++from) {
+      for (std::size_t from = 0; from < given.size(); ++from) {
         taken.take(given[from], 0, counts[from].all());
       }
       taken.write();
@@ -247,10 +246,12 @@ void communicate_by_counts(const Collective& collective,
     for (std::size_t i = 0; i < total.size(); ++i) total[i] += given[from][i];
   }
   std::int64_t first = 0;
-  for (std::size_t to = 0; to < members.size(); ++to) {
-    RowsTaken<T> taken(collective, members[to]);
-    taken.take(total, first, counts[to].all());
-    taken.write();
+  for (std::size_t to = 0; to < counts.size(); ++to) {
+    if (members.wants(to)) {
+      RowsTaken<T> taken(collective, members.all[to]);
+      taken.take(total, first, counts[to].all());
+      taken.write();
+    }
     first += counts[to].all();
   }
 }

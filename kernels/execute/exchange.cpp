@@ -15,7 +15,7 @@ std::size_t bytes_of(const Operand& operand) {
 int tag_of(int meeting) { return meeting + 1; }
 
 Operand without_memory(const BufferFamily& family, bool in_double) {
-  return {held_type(family.type, in_double), family.rows, family.columns, nullptr};
+  return {held_type(family.type, in_double), held_rows(family), family.columns, nullptr};
 }
 
 }  // namespace

@@ -66,12 +66,12 @@ DataType held_type(DataType declared, bool in_double) {
   return in_double && narrows ? DataType::kFp64 : declared;
 }
 
-std::int64_t RankMemory::held_rows(int allocation) const {
-  return std::max(family(allocation).rows, family(allocation).most_rows);
+std::int64_t held_rows(const BufferFamily& family) {
+  return std::max(family.rows, family.most_rows);
 }
 
 std::int64_t RankMemory::held_elements(int allocation) const {
-  return held_rows(allocation) * family(allocation).columns;
+  return held_rows(family(allocation)) * family(allocation).columns;
 }
 
 void RankMemory::begin_step(std::int64_t step) {
@@ -99,7 +99,7 @@ void RankMemory::ended(int allocation) {
 
 Operand RankMemory::operand(int allocation) const {
   const BufferFamily& of = family(allocation);
-  return {held_type(of.type, in_double_), held_rows(allocation), of.columns,
+  return {held_type(of.type, in_double_), held_rows(of), of.columns,
           blocks_[static_cast<std::size_t>(allocation)].held.get()};
 }
 

@@ -52,8 +52,6 @@ class RankMemory {
   };
 
   const BufferFamily& family(int allocation) const;
-  // What a CPU makes room for: where rows depend on the routing, for the most that may come.
-  std::int64_t held_rows(int allocation) const;
   std::int64_t held_elements(int allocation) const;
   void make(int allocation);
   void fill(int allocation);
@@ -82,6 +80,8 @@ class RankMemory {
 bool held_in_double(const Program& program);
 // What a declared type is held as, where that is so or not.
 DataType held_type(DataType declared, bool in_double);
+// What a CPU makes room for: where rows depend on the routing, for the most that may come.
+std::int64_t held_rows(const BufferFamily& family);
 
 // Global index, over all steps, of the first token of a micro-batch of the rank.
 std::int64_t first_token(const Program& program, int rank, int micro_batch, std::int64_t step);

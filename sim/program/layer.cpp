@@ -343,7 +343,7 @@ void Layer::attention_core(OperationList& list, const std::string& name, int con
 
 void Layer::mlp_forward(OperationList& list, Mlp mlp, const LayerParts& kept) {
   if (!kept.norms) norm_forward(builder_, list, mlp_norm_, {middle_});
-  if (kept.mlp) return;
+  if (kept.mlp && mlp == Mlp::kDense) return;
   if (mlp == Mlp::kExperts) {
     experts_->forward(list);
   } else {
