@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "kernels/cpu/matrix.hpp"
 
@@ -38,10 +39,14 @@ std::vector<T> scores_of(const HeadCore& core, const HeadRows<T>& queries,
   return scores;
 }
 
+// Whether every key comes after every query.
 template <typename T>
-HeadRows<T> block_of(const HeadRows<T>& rows, std::int64_t begin) {
-  return {rows.data + begin * rows.stride, rows.stride, std::min(kBlock, rows.count - begin),
-          rows.first + begin};
+bool all_masked(const HeadCore& core, const HeadRows<T>& queries, const HeadRows<T>& keys) {
+  if (!core.causal) return false;
+  std::int64_t last = queries.position(0), first = keys.position(0);
+  for (std::int64_t i = 1; i < queries.count; ++i) last = std::max(last, queries.position(i));
+  for (std::int64_t i = 1; i < keys.count; ++i) first = std::min(first, keys.position(i));
+  return first > last;
 }
 
 }  // namespace
@@ -56,16 +61,16 @@ RunningAttention<T>::RunningAttention(const HeadCore& core, HeadRows<T> queries)
 
 template <typename T>
 void RunningAttention<T>::add(HeadRows<T> keys, HeadRows<T> values) {
-  if (core_.causal && keys.first > queries_.first + queries_.count - 1) return;
+  if (all_masked(core_, queries_, keys)) return;
   std::vector<T> weights = scores_of(core_, queries_, keys);
   const T survivor_scale = static_cast<T>(1.0 / (1.0 - core_.dropout));
   for (std::int64_t i = 0; i < queries_.count; ++i) {
     const auto row = static_cast<std::size_t>(i);
-    const std::int64_t query = queries_.first + i;
+    const std::int64_t query = queries_.position(i);
     T* weight = weights.data() + i * keys.count;
     T maximum = maximum_[row];
     for (std::int64_t j = 0; j < keys.count; ++j) {
-      if (!masked(core_, query, keys.first + j)) maximum = std::max(maximum, weight[j]);
+      if (!masked(core_, query, keys.position(j))) maximum = std::max(maximum, weight[j]);
     }
     if (std::isinf(maximum)) {  // every key so far is masked
       std::fill(weight, weight + keys.count, T{0});
@@ -78,7 +83,7 @@ void RunningAttention<T>::add(HeadRows<T> keys, HeadRows<T> values) {
       accumulated_[static_cast<std::size_t>(i * core_.head_dim_v + d)] *= rescale;
     }
     for (std::int64_t j = 0; j < keys.count; ++j) {
-      const std::int64_t key = keys.first + j;
+      const std::int64_t key = keys.position(j);
       weight[j] = masked(core_, query, key) ? T{0} : std::exp(weight[j] - maximum);
       sum_[row] += weight[j];
       if (core_.mask != nullptr)
@@ -93,9 +98,10 @@ void RunningAttention<T>::add(HeadRows<T> keys, HeadRows<T> values) {
 template <typename T>
 void RunningAttention<T>::result(T* context, std::int64_t stride) const {
   for (std::int64_t i = 0; i < queries_.count; ++i) {
+    const T sum = sum_[static_cast<std::size_t>(i)];
     for (std::int64_t d = 0; d < core_.head_dim_v; ++d) {
-      context[i * stride + d] = accumulated_[static_cast<std::size_t>(i * core_.head_dim_v + d)] /
-                                sum_[static_cast<std::size_t>(i)];
+      const T value = accumulated_[static_cast<std::size_t>(i * core_.head_dim_v + d)];
+      context[i * stride + d] = sum > 0 ? value / sum : T{0};
     }
   }
 }
@@ -112,7 +118,7 @@ template <typename T>
 void attention_block_backward(const HeadCore& core, HeadRows<T> queries, HeadRows<T> keys,
                               HeadRows<T> values, HeadRows<T> dcontext, const T* log_sum_exp,
                               const T* row_sums, T* dq, T* dk, T* dv) {
-  if (core.causal && keys.first > queries.first + queries.count - 1) return;
+  if (all_masked(core, queries, keys)) return;
   std::vector<T> dropped = scores_of(core, queries, keys);
   std::vector<T> dscores(dropped.size());
   multiply(Transposed::kNo, Transposed::kYes, queries.count, keys.count, core.head_dim_v, T{1},
@@ -122,7 +128,7 @@ void attention_block_backward(const HeadCore& core, HeadRows<T> queries, HeadRow
   for (std::int64_t i = 0; i < queries.count; ++i) {
     for (std::int64_t j = 0; j < keys.count; ++j) {
       const auto at = static_cast<std::size_t>(i * keys.count + j);
-      const std::int64_t query = queries.first + i, key = keys.first + j;
+      const std::int64_t query = queries.position(i), key = keys.position(j);
       const T probability =
           masked(core, query, key) ? T{0} : std::exp(dropped[at] - log_sum_exp[i]);
       const T survives = kept(core, query, key) ? survivor_scale : T{0};
@@ -142,85 +148,209 @@ void attention_block_backward(const HeadCore& core, HeadRows<T> queries, HeadRow
 
 namespace {
 
-// The packed matrix [tokens, heads d | kv_heads d | kv_heads dv] and where each head lies in it.
-struct Packing {
-  explicit Packing(const Attention& a)
+// A matrix of heads side by side, and how the tokens of a sequence stand in its rows: `parts` runs,
+// one for each rank they came from, each batch-major in itself.
+template <typename T>
+struct HeadMatrix {
+  T* data = nullptr;
+  std::int64_t stride = 0;
+  std::int64_t dim = 0;      // columns of a head
+  std::int64_t sharing = 1;  // query heads that share one of these
+  std::int64_t batch = 1, sequence = 0, parts = 1;
+
+  T* at(std::int64_t row, std::int64_t head) const {
+    return data + row * stride + head / sharing * dim;
+  }
+  std::int64_t run() const { return sequence / parts; }
+  // The row of the i-th token of a sequence of the batch.
+  std::int64_t row(std::int64_t b, std::int64_t i) const {
+    return (i / run() * batch + b) * run() + i % run();
+  }
+};
+
+// Shapes of the operands.
+struct Layout {
+  explicit Layout(const Attention& a)
       : value_dim(a.head_dim_v == 0 ? a.head_dim : a.head_dim_v),
         columns((a.heads + a.kv_heads) * a.head_dim + a.kv_heads * value_dim),
         context_columns(a.heads * value_dim),
-        tokens(a.batch * a.sequence_q) {}
-  std::int64_t query(const Attention& a, std::int64_t head) const { return head * a.head_dim; }
-  std::int64_t key(const Attention& a, std::int64_t head) const {
-    return (a.heads + head / (a.heads / a.kv_heads)) * a.head_dim;
-  }
-  std::int64_t value(const Attention& a, std::int64_t head) const {
-    return (a.heads + a.kv_heads) * a.head_dim + head / (a.heads / a.kv_heads) * value_dim;
-  }
+        queries(a.batch * a.sequence_q),
+        keys(a.batch * a.sequence_kv) {}
 
-  std::int64_t value_dim, columns, context_columns, tokens;
+  std::int64_t value_dim, columns, context_columns;
+  std::int64_t queries, keys;  // rows
 };
 
-void check_shape(const Attention& a, const OperandsOf& operands) {
+// Queries, keys and values, or their gradients, of one packed matrix or of three.
+template <typename T>
+struct Projections {
+  HeadMatrix<T> q, k, v;
+};
+
+// `data` of one packed matrix or of three.
+template <typename T>
+Projections<T> projections(const Attention& a, const std::vector<T*>& data) {
+  const Layout layout(a);
+  const std::int64_t sharing = a.heads / a.kv_heads;
+  const std::int64_t parts = a.gathered ? a.ring : a.parts;
+  Projections<T> all;
+  all.q = {data.front(), a.heads * a.head_dim, a.head_dim, 1, a.batch, a.sequence_q, a.parts};
+  all.k = {data.front(), a.kv_heads * a.head_dim, a.head_dim, sharing,
+           a.batch,      a.sequence_kv,           parts};
+  all.v = all.k;
+  all.v.dim = layout.value_dim;
+  if (data.size() > 1) {
+    all.k.data = data[1];
+    all.v.data = data[2];
+    all.v.stride = a.kv_heads * layout.value_dim;
+    return all;
+  }
+  all.k.data += a.heads * a.head_dim;
+  all.v.data = all.k.data + a.kv_heads * a.head_dim;
+  all.q.stride = all.k.stride = all.v.stride = layout.columns;
+  return all;
+}
+
+std::vector<std::int64_t> sizes_of(const Attention& a) {
+  const Layout layout(a);
+  if (!a.apart) return {layout.queries * layout.columns};
+  return {layout.queries * a.heads * a.head_dim, layout.keys * a.kv_heads * a.head_dim,
+          layout.keys * a.kv_heads * layout.value_dim};
+}
+
+template <typename T>
+class ProjectionInputs {
+ public:
+  // The operands from `first` on.
+  ProjectionInputs(const Attention& a, const OperandsOf& operands, std::size_t first) {
+    std::vector<const T*> data;
+    for (const std::int64_t size : sizes_of(a)) {
+      inputs_.push_back(std::make_unique<Input<T>>(operands.read(first++, size)));
+      data.push_back(inputs_.back()->data());
+    }
+    all_ = projections(a, data);
+  }
+  const Projections<const T>& all() const { return all_; }
+  std::size_t count() const { return inputs_.size(); }
+
+ private:
+  std::vector<std::unique_ptr<Input<T>>> inputs_;
+  Projections<const T> all_;
+};
+
+// Zero at first.
+template <typename T>
+class ProjectionOutputs {
+ public:
+  ProjectionOutputs(const Attention& a, const OperandsOf& operands) {
+    std::vector<T*> data;
+    for (const std::int64_t size : sizes_of(a)) {
+      outputs_.push_back(std::make_unique<Output<T>>(operands.write(outputs_.size(), size), false));
+      data.push_back(outputs_.back()->data());
+      std::fill_n(data.back(), size, T{0});
+    }
+    all_ = projections(a, data);
+  }
+  const Projections<T>& all() const { return all_; }
+
+ private:
+  std::vector<std::unique_ptr<Output<T>>> outputs_;
+  Projections<T> all_;
+};
+
+void check_shape(const Attention& a, const OperandsOf& operands, const Placement& placement) {
   if (a.heads <= 0 || a.kv_heads <= 0 || a.heads % a.kv_heads != 0) {
     operands.refuse("the query heads must be a multiple of the key-value heads");
   }
-  if (a.sequence_q != a.sequence_kv) {
+  if (!a.apart && a.sequence_q != a.sequence_kv) {
     operands.refuse("one packed matrix holds queries and keys of the same tokens only");
+  }
+  if (a.apart && (a.ring != placement.map.ring || a.parts != placement.map.parts)) {
+    operands.refuse("it is spread over other ranks than the tokens");
   }
 }
 
-// What one head of one sequence of the batch works with.
+// Positions of the queries and keys in their sequence.
+struct Positions {
+  Positions(const Attention& a, const TokenMap& map)
+      : queries(static_cast<std::size_t>(a.sequence_q)),
+        keys(static_cast<std::size_t>(a.sequence_kv)) {
+    const std::int64_t from = (map.place - a.distance + map.ring) % map.ring;
+    const std::int64_t run = a.gathered ? a.sequence_kv / a.ring : a.sequence_kv;
+    for (std::int64_t i = 0; i < a.sequence_q; ++i) {
+      queries[static_cast<std::size_t>(i)] = a.apart ? map.position_at(map.place, i) : i;
+    }
+    for (std::int64_t i = 0; i < a.sequence_kv; ++i) {
+      keys[static_cast<std::size_t>(i)] =
+          a.apart ? map.position_at(a.gathered ? i / run : from, i % run) : i;
+    }
+  }
+  std::vector<std::int64_t> queries, keys;
+};
+
+// Rows of a head that follow one another in a matrix.
 template <typename T>
-struct Head {
-  HeadCore core;
-  HeadRows<T> queries, keys, values;
+struct Block {
+  HeadRows<T> rows;
+  std::int64_t row = 0;    // of the matrix
+  std::int64_t index = 0;  // of the sequence's tokens, as they stand here
 };
 
 template <typename T>
-Head<T> head_of(const Attention& a, const Packing& packing, const T* qkv, std::int64_t sequence,
-                std::int64_t head, const Placement& placement, const CounterRandom* mask) {
-  const T* base = qkv + sequence * a.sequence_q * packing.columns;
-  return {
-      {a.head_dim, packing.value_dim, a.causal, 1.0 / std::sqrt(static_cast<double>(a.head_dim)),
-       mask == nullptr ? 0.0 : placement.dropout, mask},
-      {base + packing.query(a, head), packing.columns, a.sequence_q, 0},
-      {base + packing.key(a, head), packing.columns, a.sequence_kv, 0},
-      {base + packing.value(a, head), packing.columns, a.sequence_kv, 0}};
+std::vector<Block<T>> blocks_of(const HeadMatrix<const T>& matrix, std::int64_t b,
+                                std::int64_t head, const std::vector<std::int64_t>& positions) {
+  std::vector<Block<T>> blocks;
+  for (std::int64_t part = 0; part < matrix.parts; ++part) {
+    for (std::int64_t i = 0; i < matrix.run(); i += kBlock) {
+      const std::int64_t index = part * matrix.run() + i, row = matrix.row(b, index);
+      blocks.push_back({{matrix.at(row, head), matrix.stride, std::min(kBlock, matrix.run() - i), 0,
+                         positions.data() + index},
+                        row,
+                        index});
+    }
+  }
+  return blocks;
 }
 
 CounterRandom mask_of(const Attention& a, const Placement& placement, std::int64_t sequence,
                       std::int64_t head) {
-  const std::int64_t global_sequence = placement.first_token / a.sequence_q + sequence;
+  const std::int64_t length = a.apart ? placement.map.length : a.sequence_q;
   return CounterRandom(placement.seed, placement.site)
-      .child(static_cast<std::uint64_t>(global_sequence))
+      .child(static_cast<std::uint64_t>(placement.first_token / length + sequence))
       .child(static_cast<std::uint64_t>(placement.first_head + head));
 }
 
-bool drops(const Attention& a, const Placement& placement) {
-  return a.dropout && placement.dropout > 0;
+HeadCore core_of(const Attention& a, const Placement& placement, const CounterRandom& mask) {
+  const bool drops = a.dropout && placement.dropout > 0;
+  return {a.head_dim,
+          Layout(a).value_dim,
+          a.causal,
+          1.0 / std::sqrt(static_cast<double>(a.head_dim)),
+          drops ? placement.dropout : 0.0,
+          drops ? &mask : nullptr};
 }
 
 template <typename T>
 void blocked_forward(const Attention& a, const OperandsOf& operands, const Placement& placement) {
-  const Packing packing(a);
-  const Input<T> qkv(operands.read(0, packing.tokens * packing.columns));
-  Output<T> context(operands.write(0, packing.tokens * packing.context_columns), false);
-  Output<T> statistics(operands.write(1, packing.tokens * a.heads), false);
+  const Layout layout(a);
+  const ProjectionInputs<T> inputs(a, operands, 0);
+  const Projections<const T>& in = inputs.all();
+  Output<T> context(operands.write(0, layout.queries * layout.context_columns), false);
+  Output<T> statistics(operands.write(1, layout.queries * a.heads), false);
+  const Positions positions(a, placement.map);
   for (std::int64_t b = 0; b < a.batch; ++b) {
     for (std::int64_t h = 0; h < a.heads; ++h) {
       const CounterRandom mask = mask_of(a, placement, b, h);
-      const Head<T> head =
-          head_of(a, packing, qkv.data(), b, h, placement, drops(a, placement) ? &mask : nullptr);
-      for (std::int64_t q = 0; q < a.sequence_q; q += kBlock) {
-        RunningAttention<T> running(head.core, block_of(head.queries, q));
-        for (std::int64_t k = 0; k < a.sequence_kv; k += kBlock) {
-          running.add(block_of(head.keys, k), block_of(head.values, k));
-        }
-        const std::int64_t token = b * a.sequence_q + q;
-        running.result(context.data() + token * packing.context_columns + h * packing.value_dim,
-                       packing.context_columns);
-        for (std::int64_t i = 0; i < std::min(kBlock, a.sequence_q - q); ++i) {
-          statistics[(token + i) * a.heads + h] = running.log_sum_exp(i);
+      const HeadCore core = core_of(a, placement, mask);
+      const auto keys = blocks_of<T>(in.k, b, h, positions.keys);
+      const auto values = blocks_of<T>(in.v, b, h, positions.keys);
+      for (const Block<T>& query : blocks_of<T>(in.q, b, h, positions.queries)) {
+        RunningAttention<T> running(core, query.rows);
+        for (std::size_t k = 0; k < keys.size(); ++k) running.add(keys[k].rows, values[k].rows);
+        running.result(context.data() + query.row * layout.context_columns + h * layout.value_dim,
+                       layout.context_columns);
+        for (std::int64_t i = 0; i < query.rows.count; ++i) {
+          statistics[(query.row + i) * a.heads + h] = running.log_sum_exp(i);
         }
       }
     }
@@ -229,85 +359,126 @@ void blocked_forward(const Attention& a, const OperandsOf& operands, const Place
 
 template <typename T>
 void blocked_backward(const Attention& a, const OperandsOf& operands, const Placement& placement) {
-  const Packing packing(a);
-  const Input<T> dcontext(operands.read(0, packing.tokens * packing.context_columns));
-  const Input<T> qkv(operands.read(1, packing.tokens * packing.columns));
-  const Input<T> context(operands.read(2, packing.tokens * packing.context_columns));
-  const Input<T> statistics(operands.read(3, packing.tokens * a.heads));
-  Output<T> dqkv(operands.write(0, packing.tokens * packing.columns), false);
-  std::fill(dqkv.data(), dqkv.data() + packing.tokens * packing.columns, T{0});
-  std::vector<T> log_sum_exp(static_cast<std::size_t>(a.sequence_q));
-  std::vector<T> row_sums(static_cast<std::size_t>(a.sequence_q));
+  const Layout layout(a);
+  const std::int64_t width = layout.context_columns;
+  const Input<T> dcontext(operands.read(0, layout.queries * width));
+  const ProjectionInputs<T> inputs(a, operands, 1);
+  const Projections<const T>& in = inputs.all();
+  const std::size_t next = 1 + inputs.count();
+  const Input<T> context(operands.read(next, layout.queries * width));
+  const Input<T> statistics(operands.read(next + 1, layout.queries * a.heads));
+  const ProjectionOutputs<T> outputs(a, operands);
+  const Projections<T>& out = outputs.all();
+  const Positions positions(a, placement.map);
+  T log_sum_exp[kBlock], row_sums[kBlock];
   for (std::int64_t b = 0; b < a.batch; ++b) {
     for (std::int64_t h = 0; h < a.heads; ++h) {
       const CounterRandom mask = mask_of(a, placement, b, h);
-      const Head<T> head =
-          head_of(a, packing, qkv.data(), b, h, placement, drops(a, placement) ? &mask : nullptr);
-      const std::int64_t token = b * a.sequence_q;
-      const std::int64_t at = token * packing.context_columns + h * packing.value_dim;
-      for (std::int64_t i = 0; i < a.sequence_q; ++i) {
-        const auto row = static_cast<std::size_t>(i);
-        log_sum_exp[row] = statistics[(token + i) * a.heads + h];
-        row_sums[row] = 0;
-        for (std::int64_t d = 0; d < packing.value_dim; ++d) {
-          const std::int64_t element = at + i * packing.context_columns + d;
-          row_sums[row] += dcontext[element] * context[element];
+      const HeadCore core = core_of(a, placement, mask);
+      const auto keys = blocks_of<T>(in.k, b, h, positions.keys);
+      const auto values = blocks_of<T>(in.v, b, h, positions.keys);
+      for (const Block<T>& query : blocks_of<T>(in.q, b, h, positions.queries)) {
+        const std::int64_t at = query.row * width + h * layout.value_dim;
+        for (std::int64_t i = 0; i < query.rows.count; ++i) {
+          log_sum_exp[i] = statistics[(query.row + i) * a.heads + h];
+          row_sums[i] = 0;
+          for (std::int64_t d = 0; d < layout.value_dim; ++d) {
+            row_sums[i] += dcontext[at + i * width + d] * context[at + i * width + d];
+          }
         }
-      }
-      const HeadRows<T> dcontexts{dcontext.data() + at, packing.context_columns, a.sequence_q, 0};
-      T* base = dqkv.data() + token * packing.columns;
-      for (std::int64_t q = 0; q < a.sequence_q; q += kBlock) {
-        for (std::int64_t k = 0; k < a.sequence_kv; k += kBlock) {
-          attention_block_backward(head.core, block_of(head.queries, q), block_of(head.keys, k),
-                                   block_of(head.values, k), block_of(dcontexts, q),
-                                   log_sum_exp.data() + q, row_sums.data() + q,
-                                   base + q * packing.columns + packing.query(a, h),
-                                   base + k * packing.columns + packing.key(a, h),
-                                   base + k * packing.columns + packing.value(a, h));
+        const HeadRows<T> gradient{dcontext.data() + at, width, query.rows.count};
+        for (std::size_t k = 0; k < keys.size(); ++k) {
+          attention_block_backward(core, query.rows, keys[k].rows, values[k].rows, gradient,
+                                   log_sum_exp, row_sums, out.q.at(query.row, h),
+                                   out.k.at(keys[k].row, h), out.v.at(keys[k].row, h));
         }
       }
     }
   }
 }
 
+// The rows of a head of one sequence, one after another.
+template <typename T>
+std::vector<T> rows_of(const HeadMatrix<const T>& matrix, std::int64_t b, std::int64_t head) {
+  std::vector<T> rows;
+  rows.reserve(static_cast<std::size_t>(matrix.sequence * matrix.dim));
+  for (std::int64_t i = 0; i < matrix.sequence; ++i) {
+    const T* row = matrix.at(matrix.row(b, i), head);
+    rows.insert(rows.end(), row, row + matrix.dim);
+  }
+  return rows;
+}
+// Added to where they came from.
+template <typename T>
+void add_rows(const HeadMatrix<T>& matrix, std::int64_t b, std::int64_t head,
+              const std::vector<T>& rows) {
+  for (std::int64_t i = 0; i < matrix.sequence; ++i) {
+    T* row = matrix.at(matrix.row(b, i), head);
+    for (std::int64_t d = 0; d < matrix.dim; ++d) {
+      row[d] += rows[static_cast<std::size_t>(i * matrix.dim + d)];
+    }
+  }
+}
+
+// The context as a matrix of heads.
+template <typename T>
+HeadMatrix<T> context_of(const Attention& a, T* data) {
+  const Layout layout(a);
+  return {data, layout.context_columns, layout.value_dim, 1, a.batch, a.sequence_q, a.parts};
+}
+
 template <typename T>
 void plain_forward(const Attention& a, const OperandsOf& operands, const Placement& placement) {
-  const Packing packing(a);
+  const Layout layout(a);
   const std::int64_t cells = a.batch * a.heads * a.sequence_q * a.sequence_kv;
   const bool dropping = a.dropout;
-  const Input<T> qkv(operands.read(0, packing.tokens * packing.columns));
-  Output<T> context(operands.write(0, packing.tokens * packing.context_columns), false);
+  const ProjectionInputs<T> inputs(a, operands, 0);
+  const Projections<const T>& in = inputs.all();
+  Output<T> context(operands.write(0, layout.queries * layout.context_columns), false);
+  std::fill_n(context.data(), layout.queries * layout.context_columns, T{0});
   Output<T> probabilities(operands.write(1, cells), false);
   std::vector<T> keep(static_cast<std::size_t>(dropping ? cells : 0), T{1});
   std::vector<T> dropped(keep.size());
+  const Positions positions(a, placement.map);
   for (std::int64_t b = 0; b < a.batch; ++b) {
     for (std::int64_t h = 0; h < a.heads; ++h) {
       const CounterRandom mask = mask_of(a, placement, b, h);
-      const Head<T> head =
-          head_of(a, packing, qkv.data(), b, h, placement, drops(a, placement) ? &mask : nullptr);
-      const std::vector<T> scores = scores_of(head.core, head.queries, head.keys);
+      const HeadCore core = core_of(a, placement, mask);
+      const std::vector<T> q = rows_of(in.q, b, h), k = rows_of(in.k, b, h),
+                           v = rows_of(in.v, b, h);
+      const std::vector<T> scores = scores_of<T>(core, {q.data(), a.head_dim, a.sequence_q},
+                                                 {k.data(), a.head_dim, a.sequence_kv});
       const std::int64_t first = (b * a.heads + h) * a.sequence_q * a.sequence_kv;
       for (std::int64_t i = 0; i < a.sequence_q; ++i) {
+        const std::int64_t query = positions.queries[static_cast<std::size_t>(i)];
         const T* row = scores.data() + i * a.sequence_kv;
-        const std::int64_t visible = a.causal ? i + 1 : a.sequence_kv;
-        const T maximum = *std::max_element(row, row + visible);
-        T sum = 0;
-        for (std::int64_t j = 0; j < visible; ++j) sum += std::exp(row[j] - maximum);
+        T* probability = probabilities.data() + first + i * a.sequence_kv;
+        const auto key = [&](std::int64_t j) {
+          return positions.keys[static_cast<std::size_t>(j)];
+        };
+        T maximum = -std::numeric_limits<T>::infinity(), sum = 0;
         for (std::int64_t j = 0; j < a.sequence_kv; ++j) {
-          const std::int64_t at = first + i * a.sequence_kv + j;
-          probabilities[at] = j < visible ? std::exp(row[j] - maximum) / sum : T{0};
+          if (!masked(core, query, key(j))) maximum = std::max(maximum, row[j]);
+        }
+        for (std::int64_t j = 0; j < a.sequence_kv; ++j) {
+          probability[j] = masked(core, query, key(j)) ? T{0} : std::exp(row[j] - maximum);
+          sum += probability[j];
+        }
+        for (std::int64_t j = 0; j < a.sequence_kv; ++j) {
+          probability[j] /= sum;
           if (!dropping) continue;
-          const bool keeps = kept(head.core, i, j);
-          keep[static_cast<std::size_t>(at)] = keeps ? T{1} : T{0};
-          dropped[static_cast<std::size_t>(at)] =
-              keeps ? probabilities[at] * static_cast<T>(1.0 / (1.0 - head.core.dropout)) : T{0};
+          const auto at = static_cast<std::size_t>(first + i * a.sequence_kv + j);
+          const bool keeps = kept(core, query, key(j));
+          keep[at] = keeps ? T{1} : T{0};
+          dropped[at] = keeps ? probability[j] * static_cast<T>(1.0 / (1.0 - core.dropout)) : T{0};
         }
       }
       const T* weights = dropping ? dropped.data() + first : probabilities.data() + first;
-      multiply(Transposed::kNo, Transposed::kNo, a.sequence_q, packing.value_dim, a.sequence_kv,
-               T{1}, weights, a.sequence_kv, head.values.data, head.values.stride, T{0},
-               context.data() + b * a.sequence_q * packing.context_columns + h * packing.value_dim,
-               packing.context_columns);
+      std::vector<T> result(static_cast<std::size_t>(a.sequence_q * layout.value_dim));
+      multiply(Transposed::kNo, Transposed::kNo, a.sequence_q, layout.value_dim, a.sequence_kv,
+               T{1}, weights, a.sequence_kv, v.data(), layout.value_dim, T{0}, result.data(),
+               layout.value_dim);
+      add_rows(context_of(a, context.data()), b, h, result);
     }
   }
   if (!dropping) return;
@@ -318,28 +489,30 @@ void plain_forward(const Attention& a, const OperandsOf& operands, const Placeme
 
 template <typename T>
 void plain_backward(const Attention& a, const OperandsOf& operands, const Placement& placement) {
-  const Packing packing(a);
-  const std::int64_t square = a.sequence_q * a.sequence_kv;
+  const Layout layout(a);
+  const std::int64_t square = a.sequence_q * a.sequence_kv, dim = layout.value_dim;
   const std::int64_t cells = a.batch * a.heads * square;
-  const Input<T> dcontext(operands.read(0, packing.tokens * packing.context_columns));
-  const Input<T> qkv(operands.read(1, packing.tokens * packing.columns));
-  const Input<T> probabilities(operands.read(3, cells));
+  const Input<T> dcontext(operands.read(0, layout.queries * layout.context_columns));
+  const ProjectionInputs<T> inputs(a, operands, 1);
+  const Projections<const T>& in = inputs.all();
+  const std::size_t next = 2 + inputs.count();  // behind the context
   const bool dropping = a.dropout;
-  const Input<T> mask(operands.read(dropping ? 4 : 3, cells));
-  const Input<T> dropped(operands.read(dropping ? 5 : 3, cells));
+  const Input<T> probabilities(operands.read(next, cells));
+  const Input<T> mask(operands.read(dropping ? next + 1 : next, cells));
+  const Input<T> dropped(operands.read(dropping ? next + 2 : next, cells));
   const T survivor_scale = static_cast<T>(dropping ? 1.0 / (1.0 - placement.dropout) : 1.0);
-  Output<T> dqkv(operands.write(0, packing.tokens * packing.columns), false);
-  std::fill(dqkv.data(), dqkv.data() + packing.tokens * packing.columns, T{0});
+  const ProjectionOutputs<T> outputs(a, operands);
+  const Projections<T>& out = outputs.all();
+  const T scale = static_cast<T>(1.0 / std::sqrt(static_cast<double>(a.head_dim)));
   std::vector<T> dscores(static_cast<std::size_t>(square));
   for (std::int64_t b = 0; b < a.batch; ++b) {
     for (std::int64_t h = 0; h < a.heads; ++h) {
-      const Head<T> head = head_of<T>(a, packing, qkv.data(), b, h, placement, nullptr);
+      const std::vector<T> q = rows_of(in.q, b, h), k = rows_of(in.k, b, h),
+                           v = rows_of(in.v, b, h);
+      const std::vector<T> dout = rows_of(context_of(a, dcontext.data()), b, h);
       const std::int64_t first = (b * a.heads + h) * square;
-      const T* dout =
-          dcontext.data() + b * a.sequence_q * packing.context_columns + h * packing.value_dim;
-      multiply(Transposed::kNo, Transposed::kYes, a.sequence_q, a.sequence_kv, packing.value_dim,
-               T{1}, dout, packing.context_columns, head.values.data, head.values.stride, T{0},
-               dscores.data(), a.sequence_kv);
+      multiply(Transposed::kNo, Transposed::kYes, a.sequence_q, a.sequence_kv, dim, T{1},
+               dout.data(), dim, v.data(), dim, T{0}, dscores.data(), a.sequence_kv);
       for (std::int64_t i = 0; i < a.sequence_q; ++i) {
         T* row = dscores.data() + i * a.sequence_kv;
         T sum = 0;
@@ -352,17 +525,16 @@ void plain_backward(const Attention& a, const OperandsOf& operands, const Placem
           row[j] = probabilities[first + i * a.sequence_kv + j] * (row[j] - sum);
         }
       }
-      T* base = dqkv.data() + b * a.sequence_q * packing.columns;
-      const T scale = static_cast<T>(head.core.scale);
-      multiply(Transposed::kYes, Transposed::kNo, a.sequence_kv, packing.value_dim, a.sequence_q,
-               T{1}, dropped.data() + first, a.sequence_kv, dout, packing.context_columns, T{1},
-               base + packing.value(a, h), packing.columns);
+      std::vector<T> dq(q.size()), dk(k.size()), dv(v.size());
+      multiply(Transposed::kYes, Transposed::kNo, a.sequence_kv, dim, a.sequence_q, T{1},
+               dropped.data() + first, a.sequence_kv, dout.data(), dim, T{0}, dv.data(), dim);
       multiply(Transposed::kNo, Transposed::kNo, a.sequence_q, a.head_dim, a.sequence_kv, scale,
-               dscores.data(), a.sequence_kv, head.keys.data, packing.columns, T{1},
-               base + packing.query(a, h), packing.columns);
+               dscores.data(), a.sequence_kv, k.data(), a.head_dim, T{0}, dq.data(), a.head_dim);
       multiply(Transposed::kYes, Transposed::kNo, a.sequence_kv, a.head_dim, a.sequence_q, scale,
-               dscores.data(), a.sequence_kv, head.queries.data, packing.columns, T{1},
-               base + packing.key(a, h), packing.columns);
+               dscores.data(), a.sequence_kv, q.data(), a.head_dim, T{0}, dk.data(), a.head_dim);
+      add_rows(out.q, b, h, dq);
+      add_rows(out.k, b, h, dk);
+      add_rows(out.v, b, h, dv);
     }
   }
 }
@@ -371,7 +543,7 @@ void plain_backward(const Attention& a, const OperandsOf& operands, const Placem
 
 template <typename T>
 void compute_attention(const Attention& a, const OperandsOf& operands, const Placement& placement) {
-  check_shape(a, operands);
+  check_shape(a, operands, placement);
   if (a.kernel == AttentionKernel::kUnfused) {
     return a.backward ? plain_backward<T>(a, operands, placement)
                       : plain_forward<T>(a, operands, placement);

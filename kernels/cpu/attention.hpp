@@ -14,14 +14,19 @@
 
 namespace headway {
 
-// One head's rows of queries or keys inside a packed matrix: row i begins at data + i * stride, and
-// stands at position `first + i` of its sequence.
+// One head's rows of queries or keys inside a matrix: row i begins at data + i * stride, and stands
+// at position `first + i` of its sequence, or at `positions[i]` where there are such.
 template <typename T>
 struct HeadRows {
   const T* data = nullptr;
   std::int64_t stride = 0;
   std::int64_t count = 0;
   std::int64_t first = 0;
+  const std::int64_t* positions = nullptr;
+
+  std::int64_t position(std::int64_t i) const {
+    return positions == nullptr ? first + i : positions[i];
+  }
 };
 
 // What all blocks of one head share.
@@ -34,7 +39,8 @@ struct HeadCore {
 };
 
 // The running softmax of some query rows: after every key block was added, result() is the
-// attention and log_sum_exp() its statistic.
+// attention and log_sum_exp() its statistic. Rows that saw no key are zero, their statistic minus
+// infinity.
 template <typename T>
 class RunningAttention {
  public:

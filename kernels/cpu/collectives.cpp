@@ -257,6 +257,16 @@ void communicate_by_counts(const Collective& collective, const Members& members)
 }
 
 template <typename T>
+void shift(const Collective& collective, const Members& members) {
+  check_sizes(collective, members, collective.elements, collective.elements);
+  const std::size_t count = members.all.size();
+  for (std::size_t to = members.first; to < members.last; ++to) {
+    combine<T>(collective, members.one((to + count - 1) % count), 0, members.one(to), 0,
+               collective.elements);
+  }
+}
+
+template <typename T>
 void communicate_as(const Collective& collective, const Members& members) {
   const auto root = static_cast<std::size_t>(collective.root);
   if (collective.shares != Shares::kEqual) return communicate_by_counts<T>(collective, members);
@@ -278,6 +288,8 @@ void communicate_as(const Collective& collective, const Members& members) {
       return combine<T>(collective, members.all, 0, members.one(root), 0, whole);
     case CollectiveKind::kAllToAll:
       return all_to_all<T>(collective, members);
+    case CollectiveKind::kShift:
+      return shift<T>(collective, members);
     case CollectiveKind::kSend:
     case CollectiveKind::kReceive:
       check_sizes(collective, members, whole, whole);

@@ -10,7 +10,10 @@ class Survivors {
   explicit Survivors(const Placement& placement)
       : placement_(placement), random_(placement.seed, placement.site) {}
   bool survives(std::int64_t row, std::int64_t column) const {
-    const std::int64_t token = placement_.first_token + placement_.first_row + row;
+    const std::int64_t local = placement_.first_row + row;
+    const std::int64_t token = placement_.first_token +
+                               placement_.map.sequence(local) * placement_.map.length +
+                               placement_.map.position(local);
     return random_.child(static_cast<std::uint64_t>(token))
                .uniform(static_cast<std::uint64_t>(placement_.first_column + column)) >=
            placement_.dropout;

@@ -9,7 +9,7 @@ namespace {
 constexpr double kRotaryBase = 10000.0;  // RoFormer, arXiv 2104.09864; Llama 2
 
 std::int64_t position_of(std::int64_t row, const Placement& placement) {
-  return (placement.first_row + row) % placement.sequence_length;
+  return placement.map.position(placement.first_row + row);
 }
 
 // `first_column` of the placement is the first vocabulary entry of the local table.
@@ -53,7 +53,7 @@ void position_forward(const Kernel& kernel, const OperandsOf& operands,
   const std::int64_t columns = kernel.columns;
   const Input<T> hidden(operands.read(0, kernel.rows * columns));
   const Input<T> table(operands.read(1));
-  if (operands.read(1).elements() < placement.sequence_length * columns) {
+  if (operands.read(1).elements() < placement.map.length * columns) {
     operands.refuse("the position table is shorter than the sequence");
   }
   Output<T> y(operands.write(0, kernel.rows * columns), false);
@@ -70,7 +70,7 @@ void position_backward(const Kernel& kernel, const OperandsOf& operands,
                        const Placement& placement) {
   const std::int64_t columns = kernel.columns;
   const Input<T> dhidden(operands.read(0, kernel.rows * columns));
-  if (operands.read(1).elements() < placement.sequence_length * columns) {
+  if (operands.read(1).elements() < placement.map.length * columns) {
     operands.refuse("the position table is shorter than the sequence");
   }
   Output<T> dtable(operands.write(0, operands.read(1).elements()), true);

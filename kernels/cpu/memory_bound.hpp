@@ -26,6 +26,8 @@ void compute_elementwise(const Kernel& kernel, const OperandsOf& operands,
 template <typename T>
 void compute_quantisation(const Kernel& kernel, const OperandsOf& operands);  // 8 and 4 bits
 template <typename T>
+void compute_columns(const Kernel& kernel, const OperandsOf& operands);  // splits, joins, merges
+template <typename T>
 void compute_update(const Kernel& kernel, const OperandsOf& operands,
                     const Placement& placement);  // norm, clipping, optimizers
 

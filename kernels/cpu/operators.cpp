@@ -64,6 +64,10 @@ void compute_kernel(const Kernel& kernel, const OperandsOf& operands, const Plac
     case KernelKind::kQuantise:
     case KernelKind::kRollAmax:
       return compute_quantisation<T>(kernel, operands);
+    case KernelKind::kSplitColumns:
+    case KernelKind::kJoinColumns:
+    case KernelKind::kAttentionMerge:
+      return compute_columns<T>(kernel, operands);
     case KernelKind::kSquaredNorm:
     case KernelKind::kClip:
     case KernelKind::kValidateNorm:

@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/operand.hpp"
 #include "sim/model/operation.hpp"
+#include "sim/program/sequence/token_layout.hpp"
 
 namespace headway {
 
@@ -30,9 +31,9 @@ struct OptimizerConstants {
 // same.
 struct Placement {
   std::uint64_t seed = 0;
-  std::string site;              // names a dropout, layer included
-  std::int64_t first_token = 0;  // global index of the micro-batch's first token
-  std::int64_t sequence_length = 0;
+  std::string site;               // names a dropout, layer included
+  std::int64_t first_token = 0;   // global index of the micro-batch's first token
+  TokenMap map;                   // of the micro-batch's rows: which tokens of their sequences
   std::int64_t vocabulary = 0;    // entries of the data; columns of logits past it are padding
   std::int64_t first_row = 0;     // of the micro-batch's tokens, that the operands begin with
   std::int64_t first_column = 0;  // of the whole width: vocabulary entries, hidden units

@@ -99,25 +99,24 @@ Placement placement_of(const Program& program, int rank, const PlannedOperation&
   Placement placement;
   placement.seed = options.seed;
   placement.first_token = first_token(program, rank, planned.micro_batch, step);
-  placement.sequence_length = program.sequence_length;
+  placement.map = token_map(program.layout, program.grid, rank, program.sequence_length);
   placement.vocabulary = program.vocab_size;
   placement.dropout = program.dropout;
   placement.learning_rate = options.learning_rate.value_or(program.learning_rate);
   placement.clip_norm = program.clip_norm;
   placement.step = step + 1;
   placement.optimizer = options.optimizer;
-  // A dropout is named by what it saves for its backward pass: the mask, or the softmax's
-  // statistics.
+  // A dropout is named by the mask that it saves for its backward pass, or is the layer's
+  // attention.
   const BufferFamily* saved = locator.write(1);
   if (const auto* attention = std::get_if<Attention>(&planned.operation->operation)) {
-    if (attention->backward) saved = locator.read(3);
-    placement.first_head =
-        locator.index(program
-                          .buffers[static_cast<std::size_t>(
-                              planned.operation->reads[attention->backward ? 1 : 0].family)]
-                          .column_group) *
-        attention->heads;
-  } else if (const auto* kernel = std::get_if<Kernel>(&planned.operation->operation)) {
+    const BufferFamily* queries = locator.read(attention->backward ? 1 : 0);
+    const std::int64_t share = locator.index(queries->column_group);
+    placement.first_head = (share * placement.map.parts + placement.map.part) * attention->heads;
+    placement.site = "attention." + std::to_string(planned.layer);
+    return placement;
+  }
+  if (const auto* kernel = std::get_if<Kernel>(&planned.operation->operation)) {
     place_kernel(program, *kernel, locator, placement);
   } else if (std::holds_alternative<Routing>(planned.operation->operation)) {
     placement.first_row = locator.first_row(locator.write(0));

@@ -224,21 +224,24 @@ void RankMemory::fill_text(int allocation) {
   const std::int64_t shift = of.initial == InitialValue::kTargets ? 1 : 0;
   const Program& program = *plan_.program;
   const Allocation& planned = rank_plan_.allocations[static_cast<std::size_t>(allocation)];
-  std::int64_t first = first_token(program, rank_, planned.buffer.micro_batch, step_);
+  const std::int64_t first_sample =
+      first_token(program, rank_, planned.buffer.micro_batch, step_) / program.sequence_length;
+  const TokenMap map = token_map(program.layout, program.grid, rank_, program.sequence_length);
+  std::int64_t first_row = 0;
   if (of.row_group >= 0) {
     const GroupFamily& group = program.groups[static_cast<std::size_t>(of.row_group)];
-    first += program.grid.index_in_group(group, rank_) * of.rows;
+    first_row = program.grid.index_in_group(group, rank_) * of.rows;
   }
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(of.elements())), text;
   std::int64_t of_sample = -1;
   for (std::int64_t i = 0; i < of.elements(); ++i) {
-    const std::int64_t sample = (first + i) / program.sequence_length;
+    const std::int64_t sample = first_sample + map.sequence(first_row + i);
     if (sample != of_sample) {
       text = sample_tokens(seed_, sample, program.sequence_length, program.vocab_size);
       of_sample = sample;
     }
     tokens[static_cast<std::size_t>(i)] =
-        text[static_cast<std::size_t>((first + i) % program.sequence_length + shift)];
+        text[static_cast<std::size_t>(map.position(first_row + i) + shift)];
   }
   store(operand(allocation), 0, of.elements(), tokens.data());
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 #include <stdexcept>
+#include <tuple>
 
 #include "kernels/execute/operation_placement.hpp"
 
@@ -219,15 +220,20 @@ void RankRun::note_after(const PlannedOperation& planned) {
   }
 }
 
-// Ranks with the same coordinate along the data axis see the same part of the data.
+// Ranks with the same coordinates along the data axis, and along those that sequences are spread
+// over, see the same part of the data.
 ExecutedStep executed_step(const ExecutionPlan& plan, std::span<const RankNumbers> ranks) {
   const Program& program = *plan.program;
   ExecutedStep executed;
-  std::map<std::pair<int, int>, double> losses;
+  std::map<std::tuple<int, int, int, int>, double> losses;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    const int coordinate = program.grid.coordinate(static_cast<int>(r), program.data_axis);
+    const auto along = [&](const std::string& axis) {
+      return program.grid.coordinate(static_cast<int>(r), axis);
+    };
+    const int coordinate = along(program.data_axis), place = along(program.layout.ring_axis),
+              part = along(program.layout.heads_axis);
     for (const auto& [micro_batch, loss] : ranks[r].losses) {
-      losses[{coordinate, micro_batch}] = loss;
+      losses[{coordinate, place, part, micro_batch}] = loss;
     }
     if (ranks[r].norm) executed.own_norms.push_back(*ranks[r].norm);
     if (ranks[r].loss_total) executed.own_losses.push_back(*ranks[r].loss_total);

@@ -118,6 +118,9 @@ CollectivePrice CollectiveCost::price(const Collective& collective, const GroupP
   if (collective.kind == CollectiveKind::kSend || collective.kind == CollectiveKind::kReceive) {
     return send(size(collective), placement.nodes == 1, network_efficiency);
   }
+  if (collective.kind == CollectiveKind::kShift) {
+    return shift(size(collective), placement, network_efficiency);
+  }
   if (const CollectiveCurve* curve = curve_for(collective.kind, placement)) {
     return by_curve(*curve, collective.kind, bytes, placement.ranks);
   }
@@ -209,6 +212,16 @@ CollectivePrice CollectiveCost::all_to_all(double bytes, double remote,
   price.alone.time += posting;
   price.alone.band = std::max(price.alone.band, kAllToAllBand);
   price.wire_bytes = rounded(inside ? local : remote);
+  return price;
+}
+
+// All members send at once, each over its own links; where the ring crosses nodes, its slowest hop
+// is such a one. A node's traffic is that of one rank.
+CollectivePrice CollectiveCost::shift(Bytes bytes, const GroupPlacement& placement,
+                                      double network_efficiency) const {
+  CollectivePrice price = send(bytes, placement.nodes == 1, network_efficiency);
+  if (placement.nodes > 1) price.wire_bytes /= placement.ranks_per_node;
+  price.algorithm = "ring";
   return price;
 }
 

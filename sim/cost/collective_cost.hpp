@@ -40,6 +40,8 @@ class CollectiveCost {
                            int ranks) const;
   CollectivePrice by_model(CollectiveKind kind, double bytes, const GroupPlacement& placement,
                            double network_efficiency) const;
+  CollectivePrice shift(Bytes bytes, const GroupPlacement& placement,
+                        double network_efficiency) const;
   // `bytes` of a rank in all, of which `remote` leave the node.
   CollectivePrice all_to_all(double bytes, double remote, const GroupPlacement& placement,
                              double network_efficiency) const;

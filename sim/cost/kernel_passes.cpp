@@ -138,6 +138,8 @@ Passes passes(const Kernel& kernel) {
       return {1, 0, 0, 1};
     case KernelKind::kFusedCrossEntropyBackward:
       return {1, 1, 0, 1};
+    case KernelKind::kAttentionMerge:  // the block read, the sum read and written
+      return {1, 2, 0, 1};
     case KernelKind::kGradientAccumulate:  // gradient read, main gradient read and written
       return {1, 2, 0, 1};
     case KernelKind::kBiasBackward:
@@ -162,6 +164,8 @@ Passes passes(const Kernel& kernel) {
     case KernelKind::kScale:
     case KernelKind::kCopy:
     case KernelKind::kSplitSequence:
+    case KernelKind::kSplitColumns:
+    case KernelKind::kJoinColumns:
     case KernelKind::kClip:
     case KernelKind::kTranspose:
     case KernelKind::kRollAmax:

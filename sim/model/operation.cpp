@@ -16,7 +16,10 @@ constexpr std::array<std::string_view, 5> kAttentionKernels = {"unfused", "flash
                                                                "flash3", "cudnn"};
 static_assert(kAttentionKernels.size() == static_cast<std::size_t>(AttentionKernel::kCudnn) + 1);
 
-constexpr std::array<std::string_view, 51> kKernelKinds = {"embedding_forward",
+constexpr std::array<std::string_view, 3> kTokenOrders = {"contiguous", "zigzag", "striped"};
+static_assert(kTokenOrders.size() == static_cast<std::size_t>(TokenOrder::kStriped) + 1);
+
+constexpr std::array<std::string_view, 54> kKernelKinds = {"embedding_forward",
                                                            "embedding_backward",
                                                            "position_forward",
                                                            "position_backward",
@@ -61,6 +64,9 @@ constexpr std::array<std::string_view, 51> kKernelKinds = {"embedding_forward",
                                                            "zero",
                                                            "copy",
                                                            "split_sequence",
+                                                           "split_columns",
+                                                           "join_columns",
+                                                           "attention_merge",
                                                            "squared_norm",
                                                            "clip",
                                                            "validate_norm",
@@ -69,9 +75,9 @@ constexpr std::array<std::string_view, 51> kKernelKinds = {"embedding_forward",
                                                            "cast_parameters"};
 static_assert(kKernelKinds.size() == static_cast<std::size_t>(KernelKind::kCastParameters) + 1);
 
-constexpr std::array<std::string_view, 8> kCollectiveKinds = {
-    "all_reduce", "reduce_scatter", "all_gather", "broadcast",
-    "reduce",     "all_to_all",     "send",       "receive"};
+constexpr std::array<std::string_view, 9> kCollectiveKinds = {
+    "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
+    "all_to_all", "shift",          "send",       "receive"};
 static_assert(kCollectiveKinds.size() == static_cast<std::size_t>(CollectiveKind::kReceive) + 1);
 
 constexpr std::array<std::string_view, 3> kReduceOperators = {"sum", "maximum", "average"};
@@ -134,6 +140,7 @@ struct FlopsOf {
 
 std::string_view name(GemmRole role) { return name_in(kGemmRoles, role); }
 std::string_view name(AttentionKernel kernel) { return name_in(kAttentionKernels, kernel); }
+std::string_view name(TokenOrder order) { return name_in(kTokenOrders, order); }
 std::string_view name(KernelKind kind) { return name_in(kKernelKinds, kind); }
 std::string_view name(RoutingKind kind) { return name_in(kRoutingKinds, kind); }
 std::string_view name(RouterScore score) { return name_in(kRouterScores, score); }
@@ -148,6 +155,9 @@ std::optional<GemmRole> gemm_role_named(std::string_view word) {
 std::optional<AttentionKernel> attention_kernel_named(std::string_view word) {
   return value_in<AttentionKernel>(kAttentionKernels, word);
 }
+std::optional<TokenOrder> token_order_named(std::string_view word) {
+  return value_in<TokenOrder>(kTokenOrders, word);
+}
 std::optional<KernelKind> kernel_kind_named(std::string_view word) {
   return value_in<KernelKind>(kKernelKinds, word);
 }
@@ -159,6 +169,37 @@ std::optional<ReduceOperator> reduce_operator_named(std::string_view word) {
 }
 std::optional<HostKind> host_kind_named(std::string_view word) {
   return value_in<HostKind>(kHostKinds, word);
+}
+
+bool depends_on_place(const Attention& attention) {
+  return attention.causal && attention.ring > 1 && attention.order == TokenOrder::kContiguous;
+}
+
+// By positions, a query sees a key that does not come after it. Zigzag: of a block from elsewhere all
+// queries see the first half of the keys, or half of the queries sees all; gathered keys are seen by
+// half on average. Striped: a block from elsewhere is causal too, but for its diagonal.
+std::optional<Attention> computed_part(const Attention& attention, std::int64_t place) {
+  if (!attention.causal || attention.ring == 1) return attention;
+  Attention part = attention;
+  if (attention.order == TokenOrder::kContiguous) {
+    if (attention.gathered) {
+      if (place == 0) {
+        part.sequence_kv = attention.sequence_q;
+      } else {
+        part.sequence_kv = place * attention.sequence_q + attention.sequence_q / 2;
+        part.causal = false;
+      }
+    } else if (attention.distance > place) {
+      return std::nullopt;
+    } else {
+      part.causal = attention.distance == 0;
+    }
+  } else if (attention.order == TokenOrder::kZigzag && !attention.gathered &&
+             attention.distance > 0) {
+    part.sequence_kv = attention.sequence_kv / 2;
+    part.causal = false;
+  }
+  return part;
 }
 
 Flops flops(const Operation& operation) { return std::visit(FlopsOf{}, operation); }

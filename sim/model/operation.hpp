@@ -50,6 +50,10 @@ struct Gemm {
 
 enum class AttentionKernel : std::uint8_t { kUnfused, kFlash1, kFlash2, kFlash3, kCudnn };
 
+// How the tokens of a sequence are dealt to the ranks of a ring: a run each; a run from the front and
+// its mirror image from the back, so that causal attention is the same work for all; every n-th.
+enum class TokenOrder : std::uint8_t { kContiguous, kZigzag, kStriped };
+
 struct Attention {
   // forward:  qkv[tokens, (heads + 2 kv_heads) head_dim]   -> context[tokens, heads head_dim],
   //           statistics (fused: log-sum-exp fp32[tokens, heads]; unfused: probabilities
@@ -57,6 +61,7 @@ struct Attention {
   //           probabilities)
   // backward: dcontext, qkv, context, statistics...         -> dqkv
   // tokens = batch * sequence_q, batch-major: token index = b * sequence + s.
+  // Apart:    q, k, v for qkv and dq, dk, dv for dqkv; k, v have batch * sequence_kv rows.
   bool backward = false;
   std::int64_t batch = 0, heads = 0, kv_heads = 0;
   std::int64_t sequence_q = 0, sequence_kv = 0;
@@ -66,8 +71,23 @@ struct Attention {
   bool fused = true;  // unfused attention: scale, mask and softmax in one kernel
   AttentionKernel kernel = AttentionKernel::kFlash2;
   DataType type = DataType::kBf16;
+  // Where a sequence is spread over ranks (program/sequence), always apart. Rows of `parts` ranks
+  // stand one rank after another, each batch-major in itself. The keys are those of the rank
+  // `distance` places before this one in its ring, or, gathered, of all ranks of the ring, one after
+  // another. Sequences are those of the operands; what of them is masked follows from the order.
+  bool apart = false;
+  std::int64_t parts = 1;
+  std::int64_t ring = 1;
+  std::int64_t distance = 0;
+  bool gathered = false;
+  TokenOrder order = TokenOrder::kContiguous;
   friend bool operator==(const Attention&, const Attention&) = default;
 };
+
+// The shape of what the rank at `place` of its ring computes, without what is masked whole; nothing
+// where all is. Only a contiguous order gives ranks different work.
+std::optional<Attention> computed_part(const Attention& attention, std::int64_t place);
+bool depends_on_place(const Attention& attention);
 
 // ---------------------------------------------------------------------------------------------------
 // Memory-bound kernels over [rows, columns], priced by the bytes they move and their passes.
@@ -130,6 +150,11 @@ enum class KernelKind : std::uint8_t {
   kZero,                //                                              -> x
   kCopy,                // x                                            -> y
   kSplitSequence,       // x...[whole]                                  -> y[own part] (by y's groups)
+  kSplitColumns,        // x[rows, n]                                   -> y... (runs of x's columns; a y
+                        //   of p rows times as many takes p runs, one below the other)
+  kJoinColumns,         // x...                                         -> y[rows, n] (the inverse)
+  kAttentionMerge,      // context of a block, its statistics, context of the blocks before, theirs
+                        //                                              -> context, statistics (of all)
   kSquaredNorm,         // x..., total fp64[1]                          -> total (accumulates)
   kClip,                // total (squared), gradient...                 -> gradient... (scaled if over limit)
   kValidateNorm,        // total fp64[1] (squared)                      -> validated (the same; a total over
@@ -147,7 +172,7 @@ struct Kernel {
   bool fused = true;    // one pass in one kernel; false: eager passes of the framework
   bool bias = false;    // the optional operands of the kind
   double scale = 1.0;   // kScale, loss scale of kCrossEntropyBackward
-  std::int64_t head_dim = 0;  // kRotaryForward, kRotaryBackward: columns that turn together
+  std::int64_t head_dim = 0;  // rotary: columns that turn together; kAttentionMerge: of a head
   // kQuantise: where the scales come from, and what shares one (0 x 0: the whole tensor); the blocks
   // of y' run the other way. `transposed`: y' is written too.
   Scaling scaling = Scaling::kNone;
@@ -222,7 +247,7 @@ struct Routing {
 // ---------------------------------------------------------------------------------------------------
 // Communication. Sizes are in elements of `type`; `elements` is always the *whole* array: what an
 // all-reduce reduces, what an all-gather has gathered, what a reduce-scatter reads, what one rank sends
-// in an all-to-all, what a send carries. A group may be of one rank: then nothing moves.
+// in an all-to-all, what a send or a shift carries. A group may be of one rank: then nothing moves.
 
 enum class CollectiveKind : std::uint8_t {
   kAllReduce,      // x                    -> x (in place)
@@ -231,6 +256,7 @@ enum class CollectiveKind : std::uint8_t {
   kBroadcast,      // x                    -> x (from `root`, an index in the group)
   kReduce,         // x                    -> x (at `root`)
   kAllToAll,       // x                    -> y
+  kShift,          // x...                 -> y...       of the member before, cyclically by rank
   kSend,           // x                    ->            to the peer
   kReceive,        //                      -> x          from the peer
 };
@@ -269,6 +295,7 @@ using Operation = std::variant<Gemm, GroupedGemm, Attention, Kernel, Routing, Co
 
 std::string_view name(GemmRole role);
 std::string_view name(AttentionKernel kernel);
+std::string_view name(TokenOrder order);
 std::string_view name(KernelKind kind);          // "rms_norm_forward"
 std::string_view name(RoutingKind kind);         // "choose"
 std::string_view name(RouterScore score);
@@ -280,6 +307,7 @@ std::string_view name(HostKind kind);
 // The value of that name; nothing where there is none.
 std::optional<GemmRole> gemm_role_named(std::string_view);
 std::optional<AttentionKernel> attention_kernel_named(std::string_view);
+std::optional<TokenOrder> token_order_named(std::string_view);
 std::optional<KernelKind> kernel_kind_named(std::string_view);
 std::optional<CollectiveKind> collective_kind_named(std::string_view);
 std::optional<ReduceOperator> reduce_operator_named(std::string_view);

@@ -49,15 +49,25 @@ std::vector<FoldedAxis> expert_axes(const std::vector<std::string>& order,
 
 RankGrid Job::grid() const {
   std::vector<Axis> axes;
+  std::vector<FoldedAxis> folded;
+  int stride = 1;
   const std::vector<std::string> order = axis_names(plan.order);
   for (const std::string& name : order) {
+    if (name == "cp" && plan.ulysses_degree > 1 && plan.ulysses_degree < plan.cp) {
+      folded.push_back({kUlyssesAxis, plan.ulysses_degree, stride});
+      folded.push_back({kRingAxis, plan.cp / plan.ulysses_degree, stride * plan.ulysses_degree});
+    }
     if (name == "tp") axes.push_back({name, plan.tp});
     if (name == "cp") axes.push_back({name, plan.cp});
     if (name == "dp") axes.push_back({name, plan.dp});
     if (name == "pp") axes.push_back({name, plan.pp});
+    if (name != "ep") stride *= axes.back().size;
   }
-  if (model.num_experts == 0) return RankGrid(std::move(axes));
-  return RankGrid(std::move(axes), expert_axes(order, plan));
+  if (model.num_experts > 0) {
+    const std::vector<FoldedAxis> experts = expert_axes(order, plan);
+    folded.insert(folded.end(), experts.begin(), experts.end());
+  }
+  return RankGrid(std::move(axes), std::move(folded));
 }
 
 }  // namespace headway

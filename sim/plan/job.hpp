@@ -20,6 +20,11 @@ namespace headway {
 
 enum class Origin : std::uint8_t { kGiven, kFramework, kDefault };
 
+// The second numbering of context-parallel ranks (RankGrid) where some exchange heads and a ring
+// runs across them.
+inline constexpr const char* kUlyssesAxis = "ulysses";
+inline constexpr const char* kRingAxis = "ring";
+
 struct Job {
   Transformer model;
   Topology topology;

@@ -453,9 +453,15 @@ class JobReader : public JobFrame {
     }
   }
 
-  void apply_framework_rules(const JobSection& section) {
+  void apply_framework_rules(JobSection& section) {
     if (!software_) return;
     ParallelPlan& plan = plan_.plan;
+    if (plan.cp > plan.ulysses_degree && software_->attention == AttentionKernel::kUnfused) {
+      section.problem("cp_kind",
+                      std::string(name(plan.cp_kind)) +
+                          " attention works block by block, which unfused attention does "
+                          "not; expected a fused software.attention, or cp_kind ulysses");
+    }
     if (plan.overlap_p2p && software_->overlap_p2p_needs_interleaving &&
         plan.schedule != "interleaved") {
       plan.overlap_p2p = false;
@@ -472,7 +478,7 @@ class JobReader : public JobFrame {
     const bool own_bucket = !section.given("bucket") && !section.given("bucket_elements");
     if (plan.bucket_elements && own_bucket) {
       plan.bucket_elements =
-          std::max(*plan.bucket_elements, software_->bucket_elements_per_dp * plan.dp);
+          std::max(*plan.bucket_elements, software_->bucket_elements_per_dp * plan.dp * plan.cp);
     }
   }
 

@@ -30,6 +30,20 @@ std::vector<std::string> names(const LayerParts& parts) {
   return words;
 }
 
+std::string_view name(ContextParallelKind kind) {
+  switch (kind) {
+    case ContextParallelKind::kRing:
+      return "ring";
+    case ContextParallelKind::kAllGather:
+      return "allgather";
+    case ContextParallelKind::kUlysses:
+      return "ulysses";
+    case ContextParallelKind::kUlyssesRing:
+      return "ulysses+ring";
+  }
+  return "";
+}
+
 std::string_view name(Recompute recompute) {
   switch (recompute) {
     case Recompute::kNothing:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/core/units.hpp"
+#include "sim/model/operation.hpp"
 #include "sim/model/precision.hpp"
 
 namespace headway {
@@ -24,6 +25,14 @@ enum class DataParallelKind : std::uint8_t {
   kZero3,
   kFsdp
 };
+// How attention meets the keys of a sequence that is spread over cp ranks.
+enum class ContextParallelKind : std::uint8_t {
+  kRing,
+  kAllGather,
+  kUlysses,
+  kUlyssesRing,  // Ulysses in groups of `ulysses_degree`, a ring across them (USP, arXiv
+                 // 2405.07719)
+};
 // Where word table, head and loss live: at the two ends of the pipeline; the same with the layers
 // spread so that the head's stage has as much to compute as the others; over all pipeline ranks,
 // with one or two barriers a micro-batch (arXiv 2411.05288), or as one tensor-parallel group
@@ -36,9 +45,10 @@ enum class Vocabulary : std::uint8_t {
   kInterlaced
 };
 enum class Recompute : std::uint8_t { kNothing, kSelective, kFull };
-std::string_view name(DataParallelKind kind);  // "distributed_optimizer"
-std::string_view name(Recompute recompute);    // "selective"
-std::string_view name(Vocabulary vocabulary);  // "parallel-1"
+std::string_view name(DataParallelKind kind);     // "distributed_optimizer"
+std::string_view name(ContextParallelKind kind);  // "ulysses+ring"
+std::string_view name(Recompute recompute);       // "selective"
+std::string_view name(Vocabulary vocabulary);     // "parallel-1"
 
 // Parts of a layer that are recomputed, or kept, alone (Megatron-LM, --recompute-modules).
 struct LayerParts {
@@ -74,7 +84,10 @@ struct ExpertPlan {
 
 struct ParallelPlan {
   int tp = 1, cp = 1, ep = 1, pp = 1, dp = 1;
-  int etp = 1, edp = 1;  // the ranks of a stage are also etp x ep x edp
+  ContextParallelKind cp_kind = ContextParallelKind::kRing;
+  int ulysses_degree = 1;  // ranks that exchange heads for tokens; the ring has cp / ulysses_degree
+  TokenOrder cp_balance = TokenOrder::kZigzag;  // how a ring deals out the tokens
+  int etp = 1, edp = 1;                         // the ranks of a stage are also etp x ep x edp
   ExpertPlan moe;
   int vpp = 1;                                      // virtual stages per rank
   int vpp_group = 0;                                // interleaved: micro-batches in a row; 0: pp
@@ -101,8 +114,8 @@ struct ParallelPlan {
   std::int64_t recompute_layers = 0;  // full: of each virtual stage, its first so many; 0: all
   LayerParts recomputed_parts = {.core_attention = true};  // selective
   LayerParts kept_parts = {};                              // full: saved all the same
-  std::string optimizer = "adamw";    // "adamw", "sgd"
-  bool synchronous_optimizer = true;  // global gradient norm before the step
+  std::string optimizer = "adamw";                         // "adamw", "sgd"
+  bool synchronous_optimizer = true;                       // global gradient norm before the step
   Vocabulary vocabulary = Vocabulary::kLastStage;
   std::string order = "tp-cp-ep-dp-pp";
 };

@@ -27,6 +27,7 @@ class Legality {
   void resolve() {
     check_tensor_parallelism();
     check_sequence();
+    check_context_parallelism();
     check_gpus();
     check_batch();
     check_experts();
@@ -74,10 +75,66 @@ class Legality {
                                        " does not divide the sequence of " + text(length) +
                                        " tokens");
     }
-    // Each rank holds a part from the front and its mirror image from the back.
-    if (reading_.cp && *reading_.cp > 1 && length % (2 * *reading_.cp) != 0) {
-      problem("cp", "2 x cp = " + text(2 * *reading_.cp) + " does not divide the sequence of " +
-                        text(length) + " tokens");
+  }
+
+  // Who exchanges heads, and who deals out tokens, must find them divisible.
+  void check_context_parallelism() {
+    if (!reading_.cp || *reading_.cp == 1) return;
+    const std::int64_t cp = *reading_.cp;
+    plan_.cp = static_cast<int>(cp);
+    const bool mixed = plan_.cp_kind == ContextParallelKind::kUlyssesRing;
+    std::int64_t degree = plan_.cp_kind == ContextParallelKind::kUlysses ? cp : 1;
+    if (mixed && !reading_.ulysses_degree) {
+      if (!section_.left_open("ulysses_degree")) {
+        problem(
+            "ulysses_degree",
+            "missing; expected how many of the cp ranks exchange heads, for cp_kind ulysses+ring");
+      }
+      return;
+    }
+    if (mixed) degree = *reading_.ulysses_degree;
+    if (cp % degree != 0) {
+      problem("ulysses_degree", text(degree) + " does not divide cp " + text(cp));
+      return;
+    }
+    plan_.ulysses_degree = static_cast<int>(degree);
+    if (context_.model && context_.model->num_experts > 0) {
+      not_yet(reading_.not_built, section_, "cp", "mixture of experts with context parallelism");
+    } else if (context_.model && context_.model->latent_attention) {
+      not_yet(reading_.not_built, section_, "cp", "latent attention with context parallelism");
+    }
+    check_exchanged_heads(degree);
+    check_dealt_tokens(cp, cp / degree);
+  }
+
+  void check_exchanged_heads(std::int64_t degree) {
+    if (degree == 1 || !context_.model || !reading_.tp) return;
+    const auto must_divide = [&](std::int64_t heads, const std::string& what) {
+      const std::int64_t own = heads / *reading_.tp;
+      if (heads % *reading_.tp != 0 || own % degree == 0) return;
+      problem("cp_kind", "Ulysses over " + text(degree) + " ranks does not divide the " +
+                             text(own) + " " + what + " that tp " + text(*reading_.tp) +
+                             " leaves a rank; expected a degree that does, or cp_kind ring");
+    };
+    must_divide(context_.model->num_attention_heads, "attention heads");
+    must_divide(context_.model->num_key_value_heads, "key-value heads");
+  }
+
+  void check_dealt_tokens(std::int64_t cp, std::int64_t ring) {
+    // In zigzag each rank holds a part from the front and its mirror image from the back.
+    const bool halves = ring > 1 && plan_.cp_balance == TokenOrder::kZigzag;
+    if (!context_.sequence_length) return;
+    const std::int64_t length = *context_.sequence_length;
+    const std::int64_t parts = halves ? std::lcm(cp, 2 * ring) : cp;
+    if (length % parts != 0) {
+      problem("cp", std::string(parts == 2 * cp ? "2 x cp = "
+                                : parts == cp   ? "cp = "
+                                                : "") +
+                        text(parts) + " does not divide the sequence of " + text(length) +
+                        " tokens");
+    } else if (plan_.sequence_parallel && reading_.tp && length / cp % *reading_.tp != 0) {
+      problem("cp", "tp " + text(*reading_.tp) + " does not divide the " + text(length / cp) +
+                        " tokens that cp " + text(cp) + " leaves a rank");
     }
   }
 
@@ -363,7 +420,13 @@ class Legality {
       for (const char* key : {"tp_overlap", "tp_kind", "tp_depth"}) note(key, "tp is 1");
     }
     if (reading_.cp == 1) {
-      for (const char* key : {"cp_kind", "ulysses_degree"}) note(key, "cp is 1");
+      for (const char* key : {"cp_kind", "cp_balance", "ulysses_degree"}) note(key, "cp is 1");
+    } else if (reading_.cp) {
+      const std::string kind(name(plan_.cp_kind));
+      if (plan_.cp_kind != ContextParallelKind::kUlyssesRing)
+        note("ulysses_degree", "cp_kind is " + kind);
+      if (plan_.ulysses_degree == plan_.cp)
+        note("cp_balance", "with Ulysses every rank sees whole sequences");
     }
   }
 
@@ -433,7 +496,7 @@ class Legality {
       note("prefetch", "dp_kind " + kind + " keeps the parameters whole");
     }
     if (!section_.given("offload")) note("offload_layers", "nothing is offloaded");
-    if (dp_ == 1) {
+    if (dp_ == 1 && reading_.cp == 1) {
       for (const char* key : {"overlap_grad_reduce", "overlap_param_gather"}) note(key, "dp is 1");
     }
   }

@@ -81,11 +81,17 @@ class PlanReader {
   }
 
   void read_context_parallelism() {
-    section_.choice("cp_kind", {"ring", "ulysses", "allgather", "ulysses+ring"}, "ring");
-    section_.optional_integer("ulysses_degree", {.min = 1, .max = kLargestDegree});
-    if (reading_.cp.value_or(1) > 1) {
-      refuse("cp", "context parallelism (cp " + std::to_string(*reading_.cp) + ")");
-    }
+    ParallelPlan& plan = reading_.plan;
+    const auto kind =
+        section_.choice("cp_kind", {"ring", "ulysses", "allgather", "ulysses+ring"}, "ring");
+    if (kind == "ulysses") plan.cp_kind = ContextParallelKind::kUlysses;
+    if (kind == "allgather") plan.cp_kind = ContextParallelKind::kAllGather;
+    if (kind == "ulysses+ring") plan.cp_kind = ContextParallelKind::kUlyssesRing;
+    const auto balance =
+        section_.choice("cp_balance", {"zigzag", "contiguous", "striped"}, "zigzag");
+    plan.cp_balance = token_order_named(balance.value_or("zigzag")).value_or(TokenOrder::kZigzag);
+    reading_.ulysses_degree =
+        section_.optional_integer("ulysses_degree", {.min = 1, .max = kLargestDegree});
   }
 
   void read_schedule() {

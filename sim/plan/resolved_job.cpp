@@ -172,6 +172,12 @@ class ResolvedJob {
     const ParallelPlan& plan = job_.plan;
     leaf("tp", plan.tp);
     leaf("cp", plan.cp);
+    if (plan.cp > 1) {
+      leaf("cp_kind", name(plan.cp_kind));
+      if (plan.ulysses_degree < plan.cp) leaf("cp_balance", name(plan.cp_balance));
+      if (plan.cp_kind == ContextParallelKind::kUlyssesRing)
+        leaf("ulysses_degree", plan.ulysses_degree);
+    }
     leaf("ep", plan.ep);
     leaf("pp", plan.pp);
     leaf("dp", plan.dp);

@@ -21,6 +21,8 @@ Bytes ring_bytes(const Collective& collective, int group_size) {
     case CollectiveKind::kReduce:
     case CollectiveKind::kAllToAll:
       return {others * whole / group_size};
+    case CollectiveKind::kShift:
+      return {whole};
     case CollectiveKind::kSend:
     case CollectiveKind::kReceive:
       break;

@@ -127,10 +127,10 @@ void Layer::make_attention_buffers() {
       builder_.activation("attention.context_gradient", shape_.storage, shape_.tokens,
                           shape_.context_columns, Copies::kScratch, Split::kColumns);
   if (software.attention == AttentionKernel::kUnfused) {
-    const std::int64_t rows = shape_.sequences * shape_.heads * shape_.sequence;
+    const std::int64_t rows = shape_.sequences * shape_.core_heads * shape_.core_sequence;
     const auto scores = [&](const char* name, DataType type) {
       core_saved_.push_back({builder_.activation(std::string("attention.") + name, type, rows,
-                                                 shape_.sequence, saved, Split::kColumns)});
+                                                 shape_.core_sequence, saved, Split::kColumns)});
     };
     scores("probabilities", shape_.storage);
     if (shape_.dropout) {
@@ -142,14 +142,17 @@ void Layer::make_attention_buffers() {
       scores("wide_probabilities", DataType::kFp32);
     }
   } else {
-    core_saved_.push_back(
-        {builder_.activation("attention.core_statistics", shape_.statistics, shape_.tokens,
-                             shape_.heads, saved, Split::kColumns)});
+    core_saved_.push_back({builder_.activation("attention.core_statistics", shape_.statistics,
+                                               shape_.sequences * shape_.core_sequence,
+                                               shape_.core_heads, saved, Split::kColumns)});
   }
 
+  if (shape_.cp > 1) spread_ = std::make_unique<SpreadAttention>(builder_, core_saved_);
+
   // Eager rotary embeddings do not work in place: queries and keys are kept before and after.
+  // Spread attention keeps its own copies.
   if (model.position_embedding == PositionEmbedding::kRope && !software.fused_rotary &&
-      shape_.logits_are_narrow && !latent_) {
+      shape_.logits_are_narrow && !latent_ && !spread_) {
     rotated_ = builder_.activation("attention.rotated", shape_.storage, shape_.tokens,
                                    (shape_.heads + shape_.key_value_heads) * shape_.head_dim, saved,
                                    Split::kColumns);
@@ -278,23 +281,6 @@ Kernel Layer::kernel(KernelKind kind, std::int64_t rows, std::int64_t columns, b
   return result;
 }
 
-Attention Layer::attention(bool backward) const {
-  Attention result;
-  result.backward = backward;
-  result.batch = shape_.sequences;
-  result.heads = shape_.heads;
-  result.kv_heads = shape_.key_value_heads;
-  result.sequence_q = result.sequence_kv = shape_.sequence;
-  result.head_dim = shape_.head_dim;
-  result.head_dim_v = shape_.value_head_dim;
-  result.dropout = shape_.dropout;
-  result.kernel = builder_.job().software.attention;
-  result.fused =
-      result.kernel != AttentionKernel::kUnfused || builder_.job().software.fused_kernels;
-  result.type = shape_.storage;
-  return result;
-}
-
 Kernel Layer::rotary(KernelKind kind) const {
   Kernel result =
       kernel(kind, shape_.tokens, (shape_.heads + shape_.key_value_heads) * shape_.head_dim,
@@ -314,7 +300,11 @@ LayerParts Layer::recomputed() const {
 void Layer::attention_forward(OperationList& list, const LayerParts& kept) {
   if (!kept.norms) norm_forward(builder_, list, attention_norm_, {hidden_});
   projections_forward(list);
-  if (!kept.core_attention) attention_core(list, "attention.core", context_);
+  if (spread_) {
+    spread_->forward(list, qkv_.output, context_, kept.core_attention);
+  } else if (!kept.core_attention) {
+    attention_core(list, "attention.core", context_);
+  }
   megatron_1d::forward(builder_, list, projection_);
   residual_forward(list, attention_residual_, {hidden_}, {middle_});
 }
@@ -338,7 +328,12 @@ void Layer::projections_forward(OperationList& list) {
 void Layer::attention_core(OperationList& list, const std::string& name, int context) {
   std::vector<BufferRef> writes = {{context}};
   writes.insert(writes.end(), core_saved_.begin(), core_saved_.end());
-  list.add(name, attention(false), {{qkv_.output}}, std::move(writes));
+  list.add(name, core_shape(builder_, false), {{qkv_.output}}, std::move(writes));
+}
+
+void Layer::attention_core_again(OperationList& list, int context) {
+  if (spread_) return spread_->again(list, context);
+  attention_core(list, "attention.core_again", context);
 }
 
 void Layer::mlp_forward(OperationList& list, Mlp mlp, const LayerParts& kept) {
@@ -504,16 +499,14 @@ void Layer::activation_backward(OperationList& list) {
 void Layer::attention_backward(OperationList& list, Backward part) {
   megatron_1d::RowParallel projection = projection_;
   projection.output_gradient = residual_backward(list, attention_residual_, {middle_gradient_});
+  if (spread_) spread_->begin_backward(list);
   matrix_backward(list, projection, part);
 
   const int context = context_again_ >= 0 ? context_again_ : context_;
   if (recomputed().core_attention) {
-    attention_core(list, "attention.core_again", context);
+    attention_core_again(list, context);
   }
-  std::vector<BufferRef> reads = {{context_gradient_}, {qkv_.output}, {context}};
-  reads.insert(reads.end(), core_saved_.begin(), core_saved_.end());
-  if (rotated_ >= 0) reads.push_back({rotated_});
-  list.add("attention.core_backward", attention(true), std::move(reads), {{qkv_.output_gradient}});
+  attention_core_backward(list, context);
   projections_backward(list, part);
   add_paths(list, "attention.residual_backward", {hidden_gradient_}, {middle_gradient_});
 }
@@ -537,6 +530,17 @@ void Layer::projections_backward(OperationList& list, Backward part) {
   if (recomputed().norms) norm_forward(builder_, list, attention_norm_, {hidden_});
   const std::vector<int> gathered = matrix_backward(list, qkv_, part);
   norm_backward(builder_, list, attention_norm_, {hidden_}, {hidden_gradient_}, gathered);
+}
+
+void Layer::attention_core_backward(OperationList& list, int context) {
+  if (spread_) {
+    return spread_->backward(list, {context_gradient_}, context, qkv_.output_gradient);
+  }
+  std::vector<BufferRef> reads = {{context_gradient_}, {qkv_.output}, {context}};
+  reads.insert(reads.end(), core_saved_.begin(), core_saved_.end());
+  if (rotated_ >= 0) reads.push_back({rotated_});
+  list.add("attention.core_backward", core_shape(builder_, true), std::move(reads),
+           {{qkv_.output_gradient}});
 }
 
 BufferRef Layer::residual_backward(OperationList& list, const Residual& residual,

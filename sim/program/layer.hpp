@@ -9,12 +9,14 @@
 // same traffic).
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "sim/program/expert/megatron_moe.hpp"
 #include "sim/program/latent_attention.hpp"
 #include "sim/program/norm.hpp"
 #include "sim/program/program_builder.hpp"
+#include "sim/program/sequence/spread_attention.hpp"
 #include "sim/program/tensor/megatron_1d.hpp"
 
 namespace headway {
@@ -87,6 +89,8 @@ class Layer {
   void projections_forward(OperationList& list);
   void projections_backward(OperationList& list, Backward part);
   void attention_core(OperationList& list, const std::string& name, int context);
+  void attention_core_again(OperationList& list, int context);
+  void attention_core_backward(OperationList& list, int context);
   void mlp_forward(OperationList& list, Mlp mlp, const LayerParts& kept = {});
   void activation_forward(OperationList& list);
   void residual_forward(OperationList& list, const Residual& residual, BufferRef input,
@@ -116,7 +120,6 @@ class Layer {
   }
   Kernel kernel(KernelKind kind, std::int64_t rows, std::int64_t columns, bool fused,
                 bool bias = false) const;
-  Attention attention(bool backward) const;
   Kernel rotary(KernelKind kind) const;
 
   ProgramBuilder& builder_;
@@ -128,8 +131,9 @@ class Layer {
   std::optional<LatentProjections> latent_;
   ParameterId qkv_bias_ = kNoParameter;
   int context_ = -1, context_gradient_ = -1;
-  int rotated_ = -1;                   // queries and keys after an eager rotary embedding
-  std::vector<BufferRef> core_saved_;  // what the attention core keeps for its backward
+  int rotated_ = -1;                         // queries and keys after an eager rotary embedding
+  std::vector<BufferRef> core_saved_;        // what the attention core keeps for its backward
+  std::unique_ptr<SpreadAttention> spread_;  // where a sequence is spread over ranks
   megatron_1d::RowParallel projection_;
   Residual attention_residual_;
   int middle_ = -1, middle_gradient_ = -1;  // the residual stream between the halves

@@ -311,12 +311,12 @@ void OptimizerStep::sum_tied(OperationList& list) {
 
 void OptimizerStep::loss(OperationList& list) {
   if (loss_ < 0) return;
-  if (shape_.dp > 1) {
+  if (shape_.data_ranks > 1) {
     Collective collective;
     collective.elements = 1;
     collective.type = DataType::kFp64;
     list.add("loss.all_reduce", collective, {{loss_}}, {{loss_}}, Cause::kDataParallel);
-    list.last().group = builder_.group({"dp"});
+    list.last().group = builder_.data_group();
   }
   Kernel scale = kernel(KernelKind::kScale, 1, DataType::kFp64, DataType::kFp64);
   scale.scale = shape_.loss_scale;
@@ -397,7 +397,7 @@ void OptimizerStep::norm(OperationList& list) {
   }
 
   std::vector<std::string> axes = {"tp"};
-  if (shared_ || builder_.job().model.num_experts > 0) axes.emplace_back("dp");
+  if (shared_ || builder_.job().model.num_experts > 0) axes.insert(axes.end(), {"dp", "cp"});
   if (!post_validated()) axes.emplace_back("pp");
   const int group = builder_.group(axes);
   if (group >= 0) {

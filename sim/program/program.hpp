@@ -36,6 +36,7 @@
 #include "sim/core/units.hpp"
 #include "sim/model/operation.hpp"
 #include "sim/plan/rank_grid.hpp"
+#include "sim/program/sequence/token_layout.hpp"
 
 namespace headway {
 
@@ -210,6 +211,7 @@ struct Program {
   std::int64_t sequence_length = 0;
   std::int64_t vocab_size = 0;   // of the data set; the padded table may be larger
   std::string data_axis = "dp";  // micro-batch j of coordinate d is global j * size + d
+  TokenLayout layout;            // who holds which tokens of a sequence
   double dropout = 0;            // probability, of every dropout operation
   double learning_rate = 0;
   double clip_norm = 0;  // 0: no clipping

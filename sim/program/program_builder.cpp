@@ -38,6 +38,7 @@ int OperationList::add(std::string name, Operation operation, std::vector<Buffer
 ProgramBuilder::ProgramBuilder(const Job& job) : job_(job), shape_(job) {
   program_.grid = job.grid();
   program_.streams = {"compute"};
+  program_.layout = {shape_.order, ring_axis(), heads_axis()};
 }
 
 int ProgramBuilder::stream(const std::string& name) {
@@ -56,6 +57,16 @@ int ProgramBuilder::group(const std::vector<std::string>& axes) {
     family.name += (family.name.empty() ? "" : "-") + axis;
   }
   return family.axes.empty() ? -1 : add_group(family);
+}
+
+std::string ProgramBuilder::ring_axis() const {
+  if (shape_.ring == 1) return "";
+  return shape_.ulysses == 1 ? "cp" : kRingAxis;
+}
+
+std::string ProgramBuilder::heads_axis() const {
+  if (shape_.ulysses == 1) return "";
+  return shape_.ring == 1 ? "cp" : kUlyssesAxis;
 }
 
 int ProgramBuilder::port(const PortFamily& family) {

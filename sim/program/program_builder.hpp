@@ -82,8 +82,16 @@ class ProgramBuilder {
   int group(const std::vector<std::string>& axes);
   int add_group(const GroupFamily& family);
   int tensor_group() { return group({"tp"}); }
+  // The ranks that hold the same parameters (StepShape::data_ranks).
+  int data_group() { return group({"dp", "cp"}); }
+  // Those that a sequence is spread over: the ring, and the ranks that exchange heads for tokens.
+  int ring_group() { return group({ring_axis()}); }
+  int heads_group() { return group({heads_axis()}); }
+  // Both are "cp" where there is only one of them.
+  std::string ring_axis() const;
+  std::string heads_axis() const;
   // The ranks whose gradients are summed: of experts, or of all else.
-  int reducing_group(bool expert) { return group({expert ? "edp" : "dp"}); }
+  int reducing_group(bool expert) { return expert ? group({"edp"}) : data_group(); }
   int port(const PortFamily& family);
 
   int buffer(BufferFamily family);

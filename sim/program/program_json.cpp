@@ -57,6 +57,7 @@ class Writer {
     json_.field("sequence_length", program_.sequence_length);
     json_.field("vocab_size", program_.vocab_size);
     json_.field("data_axis", program_.data_axis);
+    layout();
     json_.field("dropout", program_.dropout);
     json_.field("learning_rate", program_.learning_rate);
     json_.field("clip_norm", program_.clip_norm);
@@ -128,6 +129,15 @@ class Writer {
       json_.end_array();
     }
     json_.end_array();
+  }
+
+  void layout() {
+    const TokenLayout& layout = program_.layout;
+    if (layout == TokenLayout{}) return;
+    json_.key("layout").begin_object(true).field("order", headway::name(layout.order));
+    if (!layout.ring_axis.empty()) json_.field("ring_axis", layout.ring_axis);
+    if (!layout.heads_axis.empty()) json_.field("heads_axis", layout.heads_axis);
+    json_.end_object();
   }
 
   void grid() {
@@ -262,6 +272,14 @@ class Writer {
     unless("causal", attention.causal, true);
     unless("dropout", attention.dropout, false);
     unless("fused", attention.fused, true);
+    unless("apart", attention.apart, false);
+    unless("parts", attention.parts, std::int64_t{1});
+    unless("ring", attention.ring, std::int64_t{1});
+    unless("distance", attention.distance, std::int64_t{0});
+    unless("gathered", attention.gathered, false);
+    if (attention.order != TokenOrder::kContiguous) {
+      json_.field("order", headway::name(attention.order));
+    }
     json_.end_object();
   }
   void shape(const Kernel& kernel) {
@@ -392,6 +410,14 @@ class Reader {
     program_.sequence_length = top.require_integer("sequence_length", kCount);
     program_.vocab_size = top.require_integer("vocab_size", kCount);
     program_.data_axis = top.require_string("data_axis");
+    if (const auto layout = top.object("layout")) {
+      ObjectReader object(*layout, problems_);
+      program_.layout.order =
+          choice<TokenOrder>(object, "order", TokenOrder::kStriped, TokenOrder::kContiguous);
+      program_.layout.ring_axis = object.string("ring_axis").value_or("");
+      program_.layout.heads_axis = object.string("heads_axis").value_or("");
+      object.finish();
+    }
     program_.dropout = top.require_number("dropout", {.min = 0, .max = 1});
     program_.learning_rate = top.require_number("learning_rate", {.min = 0});
     program_.clip_norm = top.require_number("clip_norm", {.min = 0});
@@ -763,6 +789,13 @@ class Reader {
     attention.causal = object.boolean("causal").value_or(true);
     attention.dropout = object.boolean("dropout").value_or(false);
     attention.fused = object.boolean("fused").value_or(true);
+    attention.apart = object.boolean("apart").value_or(false);
+    attention.parts = object.integer("parts", kDegree).value_or(1);
+    attention.ring = object.integer("ring", kDegree).value_or(1);
+    attention.distance = object.integer("distance", kDegree).value_or(0);
+    attention.gathered = object.boolean("gathered").value_or(false);
+    attention.order =
+        choice<TokenOrder>(object, "order", TokenOrder::kStriped, TokenOrder::kContiguous);
     return attention;
   }
   Kernel kernel(ObjectReader& object) {

@@ -13,8 +13,13 @@ StepShape::StepShape(const Job& job) {
   const ParallelPlan& plan = job.plan;
   const Transformer& model = job.model;
   tp = plan.tp;
+  cp = plan.cp;
   dp = plan.dp;
   pp = plan.pp;
+  data_ranks = cp * dp;
+  ulysses = plan.ulysses_degree;
+  ring = cp / ulysses;
+  if (ring > 1) order = plan.cp_balance;
   sequence_parallel = plan.sequence_parallel && tp > 1;
 
   schedule = {pp, plan.vpp, static_cast<int>(plan.micro_batches), plan.vpp_group};
@@ -26,7 +31,8 @@ StepShape::StepShape(const Job& job) {
 
   sequences = plan.micro_batch;
   sequence = job.sequence_length;
-  tokens = sequences * sequence;
+  local_sequence = sequence / cp;
+  tokens = sequences * local_sequence;
   local_tokens = sequence_parallel ? tokens / tp : tokens;
 
   layers = model.num_hidden_layers;
@@ -42,6 +48,9 @@ StepShape::StepShape(const Job& job) {
   }
   qkv_columns = (heads + key_value_heads) * head_dim + key_value_heads * value_head_dim;
   context_columns = heads * value_head_dim;
+  core_heads = heads / ulysses;
+  core_key_value_heads = key_value_heads / ulysses;
+  core_sequence = local_sequence * ulysses;
   intermediate = model.intermediate_size / tp;
   if (model.num_experts > 0) set_experts(job);
   padded_vocabulary = job.padded_vocabulary();
@@ -59,11 +68,11 @@ StepShape::StepShape(const Job& job) {
   quantisation = headway::quantisation(job.precision);
   weight = masters && plan.weights_in_8_bits ? DataType::kFp8 : storage;
 
-  sharded_parameters = dp > 1 && (plan.dp_kind == DataParallelKind::kZero3 ||
-                                  plan.dp_kind == DataParallelKind::kFsdp);
+  sharded_parameters = data_ranks > 1 && (plan.dp_kind == DataParallelKind::kZero3 ||
+                                          plan.dp_kind == DataParallelKind::kFsdp);
   // Over a pipeline the frameworks reduce once per step (torch.distributed.pipelining, stage.py).
-  fresh_gradients =
-      pp == 1 && (sharded_parameters || (dp > 1 && plan.dp_kind == DataParallelKind::kZero2));
+  fresh_gradients = pp == 1 && (sharded_parameters ||
+                                (data_ranks > 1 && plan.dp_kind == DataParallelKind::kZero2));
 
   dropout = job.software.dropout > 0;
   loss_scale = 1.0 / static_cast<double>(job.global_batch * job.sequence_length);

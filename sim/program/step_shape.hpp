@@ -15,15 +15,23 @@ namespace headway {
 struct StepShape {
   explicit StepShape(const Job& job);
 
-  int tp = 1, dp = 1, pp = 1;
+  int tp = 1, cp = 1, dp = 1, pp = 1;
+  // Ranks over which the data is shared out, whole sequences or parts: those that hold the same
+  // parameters, reduce gradients and share optimizer state (Megatron-LM's data-parallel group with
+  // context parallelism).
+  int data_ranks = 1;
+  // Of a sequence that is spread over cp = ring x ulysses ranks (sequence/token_layout).
+  int ring = 1, ulysses = 1;
+  TokenOrder order = TokenOrder::kContiguous;
   int ep = 1, etp = 1, edp = 1;  // of experts; 1 where there are none
   ScheduleShape schedule;
   bool sequence_parallel = false;  // Megatron's; only where there is a tensor-parallel group
   bool splits_backward = false;    // into input and weight gradients, by the schedule
   bool vocabulary_spread = false;  // over the ranks of the pipeline
 
-  // Tokens of a micro-batch, and the rows of the residual stream that one rank holds of them.
-  std::int64_t sequences = 1, sequence = 1, tokens = 1, local_tokens = 1;
+  // Sequences of a micro-batch, whole and this rank's part of each; its tokens, and the rows of the
+  // residual stream that one rank of a tensor-parallel group holds of them.
+  std::int64_t sequences = 1, sequence = 1, local_sequence = 1, tokens = 1, local_tokens = 1;
 
   std::int64_t layers = 0;
   std::int64_t hidden = 0;
@@ -31,6 +39,8 @@ struct StepShape {
   // MLP.
   std::int64_t heads = 0, key_value_heads = 0, head_dim = 0, value_head_dim = 0;
   std::int64_t qkv_columns = 0, context_columns = 0, intermediate = 0;
+  // What its attention core works on: heads, and queries of a sequence.
+  std::int64_t core_heads = 0, core_key_value_heads = 0, core_sequence = 0;
   // Of one rank: experts and columns of each, columns of the shared experts. Choices that a rank's
   // tokens send, expected; choices that an expert takes of them (0: all).
   std::int64_t experts = 0, expert_intermediate = 0, shared_intermediate = 0;
@@ -60,8 +70,8 @@ struct StepShape {
   bool fresh_gradients = false;
 
   // Ranks over which a gradient is reduced, of experts or of all else; whether any is.
-  int reducing_ranks(bool expert) const { return expert ? edp : dp; }
-  bool reduces_gradients() const { return dp > 1 || edp > 1; }
+  int reducing_ranks(bool expert) const { return expert ? edp : data_ranks; }
+  bool reduces_gradients() const { return data_ranks > 1 || edp > 1; }
 
   bool dropout = false;
   double loss_scale = 1;  // of each token's loss: the mean over the global batch

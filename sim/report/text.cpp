@@ -41,7 +41,9 @@ std::string counted(std::int64_t count, const std::string& noun) {
 
 std::string plan_words(const Job& job) {
   const ParallelPlan& plan = job.plan;
-  std::string words = print("tp %d x pp %d x dp %d", plan.tp, plan.pp, plan.dp);
+  std::string words = print("tp %d x ", plan.tp);
+  if (plan.cp > 1) words += print("cp %d x ", plan.cp);
+  words += print("pp %d x dp %d", plan.pp, plan.dp);
   if (job.model.num_experts > 0) {
     words += print(", experts over ep %d x etp %d", plan.ep, plan.etp);
     const double dropped = dropped_share(plan.moe.loads, plan.moe.capacity_factor);
@@ -56,7 +58,8 @@ std::string plan_words(const Job& job) {
     words += ", recompute " + std::string(name(plan.recompute));
   }
   if (plan.sequence_parallel && plan.tp > 1) words += ", sequence parallel";
-  if (plan.dp > 1) words += ", " + std::string(name(plan.dp_kind));
+  if (plan.cp > 1) words += ", " + std::string(name(plan.cp_kind)) + " attention";
+  if (plan.dp * plan.cp > 1) words += ", " + std::string(name(plan.dp_kind));
   return words;
 }
 

@@ -330,6 +330,9 @@ std::vector<std::pair<std::string, std::string>> plan_values(const Job& job) {
       {"sequence_parallel", truth(plan.sequence_parallel)},
       {"dp_kind", json_word(name(plan.dp_kind))},
       {"recompute", json_word(name(plan.recompute))}};
+  if (plan.cp > 1) values.emplace_back("cp_kind", json_word(name(plan.cp_kind)));
+  if (plan.cp_kind == ContextParallelKind::kUlyssesRing)
+    values.emplace_back("ulysses_degree", number(plan.ulysses_degree));
   if (plan.recompute_layers > 0)
     values.emplace_back("recompute_layers", number(plan.recompute_layers));
   return values;

@@ -279,7 +279,7 @@ void write_sensitivity(JsonWriter& json, const PlanAnswer& answer) {
 std::string plan_words(const Job& job) {
   const ParallelPlan& plan = job.plan;
   std::string text = print("tp %d x pp %d x dp %d", plan.tp, plan.pp, plan.dp);
-  if (plan.cp > 1) text += print(" x cp %d", plan.cp);
+  if (plan.cp > 1) text += print(" x cp %d (%s)", plan.cp, std::string(name(plan.cp_kind)).c_str());
   if (plan.ep > 1) text += print(", ep %d", plan.ep);
   if (plan.pp > 1) text += ", " + plan.schedule;
   if (plan.vpp > 1) text += print(" (vpp %d)", plan.vpp);
@@ -290,7 +290,7 @@ std::string plan_words(const Job& job) {
       text += print(" of %lld layer%s a stage", static_cast<long long>(plan.recompute_layers),
                     plan.recompute_layers == 1 ? "" : "s");
   }
-  if (plan.dp > 1) text += ", " + std::string(name(plan.dp_kind));
+  if (plan.dp * plan.cp > 1) text += ", " + std::string(name(plan.dp_kind));
   return text;
 }
 

@@ -545,7 +545,7 @@ int moving_parts(const ParallelPlan& plan) {
        {plan.tp > 1, plan.pp > 1, plan.cp > 1, plan.ep > 1, plan.vpp > 1,
         plan.pp > 1 && plan.schedule != "1f1b", plan.sequence_parallel && plan.tp > 1,
         plan.recompute != Recompute::kNothing, plan.recompute_layers > 0,
-        plan.dp > 1 && plan.dp_kind != DataParallelKind::kDdp}) {
+        plan.dp * plan.cp > 1 && plan.dp_kind != DataParallelKind::kDdp}) {
     parts += part ? 1 : 0;
   }
   return parts;

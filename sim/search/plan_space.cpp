@@ -229,7 +229,7 @@ bool PlanSpace::has_say(const std::string& key, const PlanChoice& so_far) const 
     const Schedule* schedule = find_schedule(word("schedule", so_far, "1f1b"));
     return pp > 1 && schedule != nullptr && schedule->fixed_stages_per_rank == 0;
   }
-  if (key == "dp_kind") return job_.topology().gpus() > tp * pp * cp;
+  if (key == "dp_kind") return job_.topology().gpus() > tp * pp;
   if (key == "recompute_layers") return word("recompute", so_far, "none") == "full";
   if (key == "ep" || key == "etp") return job_.model().num_experts > 0;
   return true;

@@ -15,6 +15,9 @@ namespace {
 // A fluid transfer's end is rounded once more than its price: a few picoseconds each.
 constexpr double kRounding = 1e-6;
 
+// Of a ring whose ranks have different attention to compute: the place of the one with least.
+constexpr int kLeastWork = 0;
+
 using StreamTimes = std::vector<Time>;
 
 StreamTimes& operator+=(StreamTimes& sum, const StreamTimes& more) {
@@ -125,7 +128,7 @@ class StepBound {
     for (const TemplateOperation& operation : list.operations) {
       const Role* role = collective_of(operation) == nullptr ? nullptr : &role_of(operation);
       times[static_cast<std::size_t>(operation.stream)] +=
-          price_of(operation, role, prices_, collectives_, job_.software).price.time;
+          price_of(operation, role, kLeastWork, prices_, collectives_, job_.software).price.time;
     }
     return times;
   }

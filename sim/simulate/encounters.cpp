@@ -45,6 +45,7 @@ Encounters::Encounters(const Program& program, const Topology& topology, const S
   find_channels();
   find_family_loads();
   only_nics_bind_ = only_nics_can_bind();
+  find_uneven_places();
   colour_ranks();
   roles_.assign(static_cast<std::size_t>(program_.grid.size()) * role_count(), Role{});
   add_collective_groups();
@@ -99,8 +100,10 @@ void Encounters::colour_ranks() {
   for (int r = 0; r < ranks; ++r) {
     const auto index = static_cast<std::size_t>(r);
     kind_of_rank_[index] = program_.kind_of(r);
+    const std::uint64_t place = static_cast<std::uint64_t>(place_class(r));
     structure_.rank_colours[index] = static_cast<std::uint64_t>(kind_of_rank_[index]) * 1000003ULL +
-                                     static_cast<std::uint64_t>(speed_class(r)) + load_colour(r);
+                                     static_cast<std::uint64_t>(speed_class(r)) + load_colour(r) +
+                                     (place << 40U);
   }
 }
 
@@ -112,6 +115,19 @@ std::uint64_t Encounters::load_colour(int rank) const {
     colour = colour * 0x9e3779b97f4a7c15ULL + std::hash<double>()(load);
   }
   return colour;
+}
+
+void Encounters::find_uneven_places() {
+  for (const Template& one : program_.templates) {
+    for (const TemplateOperation& operation : one.operations) {
+      const auto* attention = std::get_if<Attention>(&operation.operation);
+      if (attention != nullptr && depends_on_place(*attention)) places_differ_ = true;
+    }
+  }
+}
+
+int Encounters::place_class(int rank) const {
+  return places_differ_ ? program_.grid.coordinate(rank, program_.layout.ring_axis) : 0;
 }
 
 int Encounters::speed_class(int rank) const {

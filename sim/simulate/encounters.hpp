@@ -86,6 +86,9 @@ class Encounters {
   int speed_class(int rank) const;
   double speed_factor(int rank) const;
 
+  // The rank's place in its ring, where places give ranks different attention to compute; else 0.
+  int place_class(int rank) const;
+
   // The share left of the bandwidth between GPUs of one node.
   double left_inside_nodes() const;
 
@@ -105,6 +108,7 @@ class Encounters {
   void find_channels();
   void find_family_loads();
   bool only_nics_can_bind() const;
+  void find_uneven_places();
   void colour_ranks();
   std::uint64_t load_colour(int rank) const;
   void add_collective_groups();
@@ -138,6 +142,7 @@ class Encounters {
   std::vector<int> group_roles_;  // by group of the structure
   std::vector<std::int64_t> family_loads_;
   bool only_nics_bind_ = false;
+  bool places_differ_ = false;
   std::vector<double> link_capacities_;
   std::unordered_map<std::int64_t, int> network_links_;
   std::vector<std::size_t> load_slots_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace headway {
 
@@ -33,14 +34,25 @@ static void add_skew(CollectivePrice& price, const Device& device, const Softwar
   price.alone.time += skew;
 }
 
-OperationPrice price_of(const TemplateOperation& operation, const Role* role,
+// What a rank at `place` of its ring computes of an operation; nothing where all of it is masked.
+static std::optional<Operation> computed_at(int place, const Operation& operation) {
+  const auto* attention = std::get_if<Attention>(&operation);
+  if (attention == nullptr) return operation;
+  const std::optional<Attention> part = computed_part(*attention, place);
+  return part ? std::optional<Operation>(*part) : std::nullopt;
+}
+
+OperationPrice price_of(const TemplateOperation& operation, const Role* role, int place,
                         const PriceBook& prices, const CollectiveCost& collectives,
                         const Software& software) {
   OperationPrice result;
   if (std::holds_alternative<HostWork>(operation.operation)) {
     result.launches = 0;
   } else if (role == nullptr) {
-    const PriceBook::Entry entry = prices.price(operation.operation);
+    const std::optional<Operation> part = computed_at(place, operation.operation);
+    result.launches = 0;
+    if (!part) return result;
+    const PriceBook::Entry entry = prices.price(*part);
     result.price = prices.corrected(entry.price, operation.cause);
     result.launches = entry.launches;
   } else if (const Collective& collective = *collective_of(operation); is_message(operation)) {
@@ -52,7 +64,10 @@ OperationPrice price_of(const TemplateOperation& operation, const Role* role,
     result.group_size = role->placement.ranks;
     result.collective =
         collectives.price(collective, role->placement, network_efficiency(operation, software));
-    add_skew(result.collective, prices.profile().device, software);
+    // Hops round a ring follow one another: who comes late is waited for once, by what needs them.
+    if (collective.kind != CollectiveKind::kShift) {
+      add_skew(result.collective, prices.profile().device, software);
+    }
   }
   if (role != nullptr) {
     result.collective.latency = prices.corrected(result.collective.latency, operation.cause);
@@ -124,8 +139,9 @@ int OperationPricer::index(const TemplateOperation& operation, int rank, int lay
                                              : placement_class(encounters_.role(rank, role_index),
                                                                is_message(operation));
   const double load = load_of(operation, rank, layer);
-  const Key key{&operation, role_class, role_index == kNone ? encounters_.speed_class(rank) : 0,
-                load};
+  const bool alone = role_index == kNone;
+  const Key key{&operation, role_class, alone ? encounters_.speed_class(rank) : 0,
+                alone ? encounters_.place_class(rank) : 0, load};
   const auto [found, is_new] = indices_.try_emplace(key, static_cast<int>(prices_.size()));
   if (is_new) prices_.push_back(compute(operation, rank, role_index, load));
   return found->second;
@@ -144,7 +160,8 @@ OperationPrice OperationPricer::compute(const TemplateOperation& even, int rank,
   TemplateOperation operation = even;
   if (load != 1) operation.operation = std::visit(AtLoad{load}, even.operation);
   if (role_index == kNone) {
-    OperationPrice result = price_of(operation, nullptr, book_, collective_, software_);
+    OperationPrice result =
+        price_of(operation, nullptr, encounters_.place_class(rank), book_, collective_, software_);
     const double factor = encounters_.speed_factor(rank);
     if (factor != 1.0) {
       result.price.time = Time::from_seconds(result.price.time.seconds() * factor);
@@ -152,7 +169,7 @@ OperationPrice OperationPricer::compute(const TemplateOperation& even, int rank,
     return result;
   }
   const Role& mine = encounters_.role(rank, role_index);
-  OperationPrice result = price_of(operation, &mine, book_, collective_, software_);
+  OperationPrice result = price_of(operation, &mine, 0, book_, collective_, software_);
   if (mine.same_node) slow_down(result.collective, encounters_.left_inside_nodes());
   result.price = result.collective.alone;
   return result;

@@ -25,8 +25,9 @@ struct OperationPrice {
 double rate_alone(const CollectivePrice& price);
 
 // What an operation costs in a role, at the device's own speed on sound links. `role` is nothing
-// for work of the rank alone.
-OperationPrice price_of(const TemplateOperation& operation, const Role* role,
+// for work of the rank alone, which may depend on its `place` in its ring
+// (Encounters::place_class).
+OperationPrice price_of(const TemplateOperation& operation, const Role* role, int place,
                         const PriceBook& prices, const CollectiveCost& collectives,
                         const Software& software);
 
@@ -49,14 +50,15 @@ class OperationPricer {
  private:
   struct Key {
     const TemplateOperation* operation = nullptr;
-    int role_class = 0, speed = 0;
+    int role_class = 0, speed = 0, place = 0;
     double load = 1;  // of the rank's experts
     friend bool operator==(const Key&, const Key&) = default;
   };
   struct KeyHash {
     std::size_t operator()(const Key& key) const {
-      const auto spread =
-          (static_cast<std::size_t>(key.role_class) << 32U) + static_cast<std::size_t>(key.speed);
+      const auto spread = (static_cast<std::size_t>(key.role_class) << 32U) +
+                          (static_cast<std::size_t>(key.place) << 24U) +
+                          static_cast<std::size_t>(key.speed);
       return std::hash<const void*>()(key.operation) ^ (spread * 0x9e3779b97f4a7c15ULL) ^
              std::hash<double>()(key.load);
     }

@@ -82,5 +82,42 @@ TEST(Operation, NamesAreTheWordsOfAProgram) {
   EXPECT_EQ(name(HostKind::kMicroBatch), "micro_batch");
 }
 
+// Query-key pairs that a rank of a ring computes, in halves: causal blocks count half.
+std::int64_t computed_halves(TokenOrder order, bool gathered, std::int64_t place) {
+  Attention attention;
+  attention.batch = attention.heads = attention.kv_heads = 1;
+  attention.head_dim = attention.head_dim_v = 1;
+  attention.sequence_q = attention.sequence_kv = 8;
+  attention.ring = 4;
+  attention.order = order;
+  attention.gathered = gathered;
+  if (gathered) attention.sequence_kv = 32;
+  std::int64_t halves = 0;
+  for (attention.distance = 0; attention.distance < (gathered ? 1 : 4); ++attention.distance) {
+    const std::optional<Attention> part = computed_part(attention, place);
+    if (part) halves += part->sequence_q * part->sequence_kv * (part->causal ? 1 : 2);
+  }
+  return halves;
+}
+
+TEST(ComputedPart, ZigzagAndStripesGiveEveryRankTheSameWork) {
+  // Causal attention over 32 tokens is 32 x 32 / 2 pairs; a quarter of it, in halves: 256.
+  for (const bool gathered : {false, true}) {
+    for (std::int64_t place = 0; place < 4; ++place) {
+      EXPECT_EQ(computed_halves(TokenOrder::kZigzag, gathered, place), 256);
+      EXPECT_EQ(computed_halves(TokenOrder::kStriped, gathered, place), 256);
+    }
+  }
+}
+
+TEST(ComputedPart, AContiguousOrderGivesTheLastRankMost) {
+  // Own block 64 halves, every block before it 128; gathered the same.
+  for (const bool gathered : {false, true}) {
+    for (std::int64_t place = 0; place < 4; ++place) {
+      EXPECT_EQ(computed_halves(TokenOrder::kContiguous, gathered, place), 64 + 128 * place);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace headway

@@ -245,6 +245,38 @@ TEST(BadJob, NamesWhatThePipelineCannotDo) {
   });
 }
 
+TEST(BadJob, NamesSequencesAndHeadsThatContextParallelismCannotShare) {
+  const auto says = [](const std::string& plan, const std::string& framework = "torchtitan") {
+    std::string job = replaced(kGpt3Job, "megatron-2022", framework);
+    job =
+        replaced(job, R"("tp": 8, "pp": 16, "micro_batch": 1, "schedule": "interleaved", "vpp": 3)",
+                 R"("tp": 8, "pp": 16, )" + plan);
+    return read_text(job).lines;
+  };
+  EXPECT_THAT(
+      says(R"("cp": 8, "cp_kind": "ulysses")"),
+      ElementsAre("job.json: /plan/cp_kind: Ulysses over 8 ranks does not divide the 12 "
+                  "attention heads that tp 8 leaves a rank; expected a degree that does, or "
+                  "cp_kind ring",
+                  "job.json: /plan/cp_kind: Ulysses over 8 ranks does not divide the 12 "
+                  "key-value heads that tp 8 leaves a rank; expected a degree that does, or "
+                  "cp_kind ring"));
+  EXPECT_THAT(says(R"("cp": 4, "cp_kind": "ulysses+ring")"),
+              ElementsAre("job.json: /plan/ulysses_degree: missing; expected how many of the cp "
+                          "ranks exchange heads, for cp_kind ulysses+ring"));
+  EXPECT_THAT(says(R"("cp": 4, "cp_kind": "ulysses+ring", "ulysses_degree": 3)"),
+              ElementsAre("job.json: /plan/ulysses_degree: 3 does not divide cp 4"));
+  EXPECT_THAT(says(R"("cp": 4)", "megatron-2022"),
+              ElementsAre("job.json: /plan/cp_kind: ring attention works block by block, which "
+                          "unfused attention does not; expected a fused software.attention, or "
+                          "cp_kind ulysses"));
+  EXPECT_THAT(
+      read_text(replaced(kGpt3Job, R"("sequence_length": 2048)", R"("sequence_length": 2052)"),
+                {{"plan.cp", "4", "--cp"}, {"software.attention", "flash2", "--x"}})
+          .lines,
+      testing::Contains("--cp: 2 x cp = 8 does not divide the sequence of 2052 tokens"));
+}
+
 TEST(BadJob, NamesKeyValueHeadsThatTpCannotShare) {
   const std::string job = replaced(
       kGpt3Job, R"("gpt3-175b")",

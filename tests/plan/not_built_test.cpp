@@ -28,8 +28,7 @@ TEST(NotYetBuilt, NamesTheRuleOfEachKey) {
     const char* rule;
   };
   for (const Case& c : {
-           Case{"plan.cp", "2", "context parallelism (cp 2)"},
-           {"plan.tp_kind", "2.5d", "2.5d tensor parallelism"},
+           Case{"plan.tp_kind", "2.5d", "2.5d tensor parallelism"},
            {"plan.tp_overlap", "ring", "tp_overlap ring"},
            {"plan.schedule", "pipedream", "pipedream"},
            {"plan.dp_kind", "hsdp", "hsdp"},
@@ -113,7 +112,7 @@ TEST(PublishedJobs, AreReadOrNameTheirRules) {
            {"alephalpha.json", {}},
            {"vocabpp-parallel-2.json", {}},
            {"mosaic-fsdp.json", {}},
-           {"dgxc-405b.json", {"context parallelism (cp 2)", "tp_overlap ring"}},
+           {"dgxc-405b.json", {"tp_overlap ring"}},
            {"bridge-moe.json",
             {"CUDA graphs over a part of the model", "multi-token prediction",
              "recompute_modules mla_up_proj", "mxfp8 with experts",

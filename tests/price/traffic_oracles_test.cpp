@@ -194,5 +194,82 @@ TEST(Traffic, WhatAllRanksSendTheyReceive) {
   }
 }
 
+// Context parallelism: c 4, two layers, four micro-batches of b = 2 sequences of s = 512, GQA with
+// g = 4 of 16 heads of d = 64. One rank's keys: b s/c g d w bytes.
+constexpr std::int64_t kRanks = 4, kSteps = 4;
+constexpr std::int64_t kKeys = kSequences * (kSequence / kRanks) * 4 * 64 * 2;
+constexpr std::int64_t kQueries = 4 * kKeys;
+
+struct Spread {
+  explicit Spread(const std::string& plan)
+      : program(lower(job(R"("cp": 4, "micro_batch": 2)" + plan))) {}
+  static Job job(const std::string& plan) {
+    Job result =
+        gpt_job({kHidden, 16, 2, kSequence, kVocabulary}, 4, 8, plan, R"("attention": "flash2")");
+    result.model.num_key_value_heads = 4;
+    return result;
+  }
+  TrafficLine line(CollectiveKind kind) const {
+    for (const TrafficLine& entry : traffic(program, program.kinds.front())) {
+      if (entry.cause == Cause::kContextParallel && entry.kind == kind) return entry;
+    }
+    return {};
+  }
+  Program program;
+};
+
+TEST(ContextParallelTraffic, ARingPassesKeysAndValuesOnceForwardAndTwiceBackward) {
+  // Facts section 5: 2 b (s/c) d g w bytes c - 1 times; backward again, and their gradients.
+  const Spread spread("");
+  const TrafficLine line = spread.line(CollectiveKind::kShift);
+  EXPECT_EQ(line.count, 3 * (kRanks - 1) * kLayers * kSteps);
+  EXPECT_EQ(line.sent.count, 3 * 2 * kKeys * (kRanks - 1) * kLayers * kSteps);
+}
+
+TEST(ContextParallelTraffic, GatheringMovesWhatARingMoves) {
+  const Spread spread(R"(, "cp_kind": "allgather")");
+  const TrafficLine gather = spread.line(CollectiveKind::kAllGather);
+  const TrafficLine scatter = spread.line(CollectiveKind::kReduceScatter);
+  EXPECT_EQ(gather.count, 4 * kLayers * kSteps);
+  EXPECT_EQ(gather.sent.count, 2 * 2 * kKeys * (kRanks - 1) * kLayers * kSteps);
+  EXPECT_EQ(scatter.sent.count, 2 * kKeys * (kRanks - 1) * kLayers * kSteps);
+}
+
+TEST(ContextParallelTraffic, UlyssesExchangesFourTensorsEachWay) {
+  // Facts section 5: 4 all-to-all forward (q, k, v, out); DeepSpeed's 4 N h / P where g = a.
+  const Spread spread(R"(, "cp_kind": "ulysses")");
+  const TrafficLine line = spread.line(CollectiveKind::kAllToAll);
+  EXPECT_EQ(line.count, 2 * 4 * kLayers * kSteps);
+  EXPECT_EQ(line.sent.count,
+            2 * (2 * kQueries + 2 * kKeys) * (kRanks - 1) / kRanks * kLayers * kSteps);
+}
+
+TEST(ContextParallelTraffic, BothTogetherExchangeInPairsAndShiftLongerPieces) {
+  const Spread spread(R"(, "cp_kind": "ulysses+ring", "ulysses_degree": 2)");
+  const TrafficLine exchanged = spread.line(CollectiveKind::kAllToAll);
+  EXPECT_EQ(exchanged.group, "ulysses");
+  EXPECT_EQ(exchanged.sent.count, 2 * (2 * kQueries + 2 * kKeys) / 2 * kLayers * kSteps);
+  const TrafficLine shifted = spread.line(CollectiveKind::kShift);
+  EXPECT_EQ(shifted.group, "ring");
+  EXPECT_EQ(shifted.sent.count,
+            3 * 2 * kKeys * kLayers * kSteps);  // twice the tokens, half the heads
+}
+
+TEST(ContextParallelTraffic, GradientsAreReducedOverDataAndContextRanks) {
+  const auto reduced = [](const std::string& plan) {
+    const Program program = lower(
+        gpt_job({kHidden, 16, 2, kSequence, kVocabulary}, 8, 8, plan, R"("attention": "flash2")"));
+    for (const TrafficLine& entry : traffic(program, program.kinds.front())) {
+      if (entry.cause == Cause::kDataParallel && entry.kind == CollectiveKind::kAllReduce &&
+          entry.sent.count > 100) {
+        return std::pair(entry.size, entry.sent.count);
+      }
+    }
+    return std::pair(0, std::int64_t{0});
+  };
+  EXPECT_EQ(reduced(R"("cp": 4)"), reduced(""));
+  EXPECT_EQ(reduced(R"("cp": 4)").first, 8);
+}
+
 }  // namespace
 }  // namespace headway

@@ -95,7 +95,7 @@ int ShardedUnits::find_or_make_form(const std::string& name, const Bucket& bucke
     return other.name == base || other.name.starts_with(base + "-");
   });
   fresh.name = alike == 0 ? base : base + "-" + std::to_string(alike + 1);
-  fresh.shard.elements = (bucket.elements + shape_.dp - 1) / shape_.dp;
+  fresh.shard.elements = (bucket.elements + shape_.data_ranks - 1) / shape_.data_ranks;
   fresh.shard = make_shard(fresh);
   forms_.push_back(std::move(fresh));
   return static_cast<int>(forms_.size()) - 1;
@@ -116,7 +116,7 @@ int ShardedUnits::share(const std::string& name, const Form& form, BufferCategor
   family.per_layer = form.per_layer;
   family.initial = initial;
   family.mirrors = refs(form, category == BufferCategory::kGradient);
-  family.row_group = builder_.group({"dp"});
+  family.row_group = builder_.data_group();
   return builder_.buffer(std::move(family));
 }
 
@@ -266,12 +266,12 @@ Step ShardedUnits::gather(const Unit& unit, const PortRef& port, bool joins_comp
     }
     Collective collective;
     collective.kind = CollectiveKind::kAllGather;
-    collective.elements = form.shard.elements * shape_.dp;
+    collective.elements = form.shard.elements * shape_.data_ranks;
     collective.type = form.type;
     list.add("gather." + form.name, collective, {{form.shard.parameter}}, refs(form, false),
              Cause::kDataParallel);
     list.last().stream = stream;
-    list.last().group = builder_.group({"dp"});
+    list.last().group = builder_.data_group();
   }
   if (joins_compute) list.at(0).joins = {0};
   list.last().releases = {{port.family, 0}};
@@ -302,11 +302,11 @@ Step ShardedUnits::reduce(const Bucket& bucket, const std::vector<PortRef>& awai
   OperationList list("reduce." + form.name + "." + std::to_string(reduce_templates_.size()));
   Collective collective;
   collective.kind = CollectiveKind::kReduceScatter;
-  collective.elements = form.shard.elements * shape_.dp;
+  collective.elements = form.shard.elements * shape_.data_ranks;
   collective.type = shape_.gradient;
   list.add("reduce." + form.name, collective, refs(form, true), {target}, Cause::kDataParallel);
   list.last().stream = stream;
-  list.last().group = builder_.group({"dp"});
+  list.last().group = builder_.data_group();
   list.last().awaits = std::move(relative);
   list.last().joins = joins;
   if (apart) {

@@ -33,6 +33,22 @@ Collective collective(CollectiveKind kind, std::int64_t elements,
 
 using testing::ElementsAre;
 
+TEST(Collectives, AShiftBringsWhatTheMemberBeforeHas) {
+  std::vector<OwnedMatrix> from, to;
+  for (int m = 0; m < 3; ++m) {
+    from.push_back(counted(1, 2, 10 * m));
+    to.emplace_back(1, 2);
+  }
+  std::vector<CollectiveMember> members;
+  for (std::size_t m = 0; m < 3; ++m) {
+    members.push_back({{from[m].operand()}, {to[m].operand()}});
+  }
+  communicate(collective(CollectiveKind::kShift, 2), members);
+  EXPECT_THAT(values(to[0]), ElementsAre(20, 21));
+  EXPECT_THAT(values(to[1]), ElementsAre(0, 1));
+  EXPECT_THAT(values(to[2]), ElementsAre(10, 11));
+}
+
 TEST(Collectives, AllReduceSumsAveragesAndTakesMaxima) {
   for (const auto& [reduce, first] :
        {std::pair(ReduceOperator::kSum, 11.0), std::pair(ReduceOperator::kAverage, 5.5),

@@ -194,7 +194,7 @@ TEST_F(Operators, LearnedPositionsFollowTheGlobalRow) {
   OwnedMatrix hidden = OwnedMatrix::random(4, 2, engine_),
               table = OwnedMatrix::random(3, 2, engine_);
   Placement placement;
-  placement.sequence_length = 3;
+  placement.map.length = 3;
   placement.first_row = 2;  // rows stand at positions 2, 0, 1, 2
   OwnedMatrix y(4, 2), dtable(3, 2);
   run(kernel(KernelKind::kPositionForward, 4, 2), {&hidden, &table}, {&y}, placement);
@@ -215,7 +215,7 @@ TEST_F(Operators, RotaryTurnsQueriesAndKeysAndLeavesValues) {
   Kernel backward = forward;
   backward.kind = KernelKind::kRotaryBackward;
   Placement placement;
-  placement.sequence_length = 8;
+  placement.map.length = 8;
   placement.first_row = 5;
   OwnedMatrix x = OwnedMatrix::random(3, 12, engine_);
   OwnedMatrix y(3, 12), dx(3, 12);
