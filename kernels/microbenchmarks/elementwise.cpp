@@ -36,6 +36,8 @@ constexpr KernelOperands kKernels[] = {
     {KernelKind::kCrossEntropySums, "xsi", "ss0"},
     {KernelKind::kCrossEntropyLoss, "sss", "s"},
     {KernelKind::kCrossEntropyBackward, "xsi", "0"},
+    {KernelKind::kCrossEntropyShift, "sss", "0"},
+    {KernelKind::kCrossEntropyInputGradient, "xxs", "0"},
     {KernelKind::kFusedCrossEntropyForward, "xi", "ss"},
     {KernelKind::kFusedCrossEntropyBackward, "xis", "x"},
     {KernelKind::kCast, "x", "x"},

@@ -51,6 +51,10 @@ std::string plan_words(const Job& job) {
   }
   if (plan.pp > 1) words += ", " + plan.schedule;
   if (plan.vpp > 1) words += print(" (vpp %d)", plan.vpp);
+  if (!plan.synchronous_optimizer) words += ", optimizer validated afterwards";
+  if (plan.vocabulary != Vocabulary::kLastStage) {
+    words += ", vocabulary " + std::string(name(plan.vocabulary));
+  }
   words += ", " + counted(plan.micro_batches, "micro-batch") + " of " +
            counted(plan.micro_batch, "sequence");
   words += print(" of %lld tokens", static_cast<long long>(job.sequence_length));
