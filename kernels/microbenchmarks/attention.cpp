@@ -23,7 +23,7 @@ void add_attention(bool backward, std::int64_t batch, std::int64_t heads, std::i
     made.name += "/" + std::to_string(size);
   }
   made.operation = attention;
-  made.placement.sequence_length = sequence;
+  made.placement.map.length = sequence;
   const std::int64_t tokens = batch * sequence;
   const OperandShape qkv{type, tokens, (heads + 2 * kv_heads) * head_dim};
   const OperandShape context{type, tokens, heads * head_dim}, statistics{type, tokens, heads};

@@ -50,7 +50,7 @@ void add_kernel(const KernelOperands& of, std::int64_t rows, std::int64_t column
   made.name = "kernel/" + std::string(name(of.kind)) + "/fp32/" + std::to_string(rows) + "/" +
               std::to_string(columns);
   made.operation = kernel;
-  made.placement.sequence_length = rows;
+  made.placement.map.length = rows;
   made.placement.vocabulary = kVocabulary;
   made.placement.dropout = 0.1;
   made.placement.learning_rate = 1e-6;

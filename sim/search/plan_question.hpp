@@ -17,8 +17,8 @@ namespace headway {
 struct PlanQuestion {
   JsonNode job;
   std::vector<JobOverride> overrides = {};
-  std::string
-      launched_by;  // a framework that must be able to launch the plan; "any", "": the job's
+  // A framework that must be able to launch the plan; "any"; "": the job's.
+  std::string launched_by = {};
   std::vector<int> gpus = {};  // sizes of the cluster; empty: the job's
   SpaceOptions space = {};
   SearchOptions search = {};

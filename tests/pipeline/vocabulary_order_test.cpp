@@ -126,7 +126,9 @@ TEST(VocabularyOrder, HasTheSameSlotsOnAllRanksAndEachPartOnce) {
                                           &VocabularySlot::weigh, &VocabularySlot::spread}) {
           int expected = 0;
           for (const VocabularySlot& slot : slots) {
-            if (slot.*part >= 0) EXPECT_EQ(slot.*part, expected++) << name;
+            if (slot.*part >= 0) {
+              EXPECT_EQ(slot.*part, expected++) << name;
+            }
           }
           EXPECT_EQ(expected, m) << name << " p" << p;
         }

@@ -152,7 +152,12 @@ struct Widen {
     widen(gemm.type);
     widen(gemm.output);
   }
+  void operator()(GroupedGemm& gemm) const {
+    widen(gemm.type);
+    widen(gemm.output);
+  }
   void operator()(Attention& attention) const { widen(attention.type); }
+  void operator()(Routing& routing) const { widen(routing.type); }
   void operator()(Kernel& kernel) const {
     widen(kernel.type);
     widen(kernel.output);
