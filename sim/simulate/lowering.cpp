@@ -201,9 +201,9 @@ class Lowering {
 
   bool needs_activity(const TemplateOperation& operation, int rank) {
     const int index = encounters_.role_index(operation);
-    if (index == kNoIndex) return false;
+    if (index == kNone) return false;
     const Role& mine = encounters_.role(rank, index);
-    if (mine.group == kNoIndex) return false;
+    if (mine.group == kNone) return false;
     const auto group =
         static_cast<std::size_t>(step_.partition.group_class[static_cast<std::size_t>(mine.group)]);
     if (distinct_classes_[group] > 1 || is_message(operation)) return true;
@@ -309,7 +309,7 @@ class Lowering {
     }
     const bool memory = std::holds_alternative<Kernel>(operation.operation) ||
                         std::holds_alternative<Routing>(operation.operation);
-    return memory ? kMemoryBound : kNoIndex;
+    return memory ? kMemoryBound : kNone;
   }
 
   void add_instance(int device, int issue_index, const Issue& issue, const PassBinding& binding,
@@ -353,7 +353,7 @@ class Lowering {
     PassBinding::Slot slot;
     slot.message = is_message(operation);
     slot.activity = make_activity(operation, rank, group_class, price);
-    std::tuple<int, int, int> what{group_class, kNoIndex, 0};
+    std::tuple<int, int, int> what{group_class, kNone, 0};
     if (slot.message) {
       const BufferRef& carried =
           is_send(operation) ? operation.reads.front() : operation.writes.front();
@@ -375,8 +375,8 @@ class Lowering {
     }
     if (activities_.size() <= exchange) activities_.resize(exchange + 1);
     std::vector<int>& ids = activities_[exchange];
-    if (ids.size() <= occurrence) ids.resize(occurrence + 1, kNoIndex);
-    if (ids[occurrence] == kNoIndex) {
+    if (ids.size() <= occurrence) ids.resize(occurrence + 1, kNone);
+    if (ids[occurrence] == kNone) {
       ids[occurrence] = static_cast<int>(step_.graph.activities.size());
       step_.graph.activities.push_back(slot.activity);
     }
@@ -389,7 +389,7 @@ class Lowering {
     const auto group = static_cast<std::size_t>(group_class);
     Activity activity;
     activity.members = is_message(operation) ? 2 : distinct_classes_[group];
-    activity.environment = sets_environment(operation, rank) ? kCollectiveEnvironment : kNoIndex;
+    activity.environment = sets_environment(operation, rank) ? kCollectiveEnvironment : kNone;
     const double rate = rate_alone(price.collective);
     if (group_loads_[group].count > 0 && rate > 0) {
       activity.latency = price.collective.latency;
