@@ -1,6 +1,7 @@
 #include "sim/plan/plan_legality.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -539,18 +540,13 @@ std::vector<std::int64_t> redistributed_layers(const Transformer& model,
   const std::int64_t layers = model.num_hidden_layers;
   const double layer =
       (model_flops(model, sequence_length, 1).count - head) / static_cast<double>(layers);
+  const double head_layers = head / layer;
+  const double balanced = (static_cast<double>(layers) + head_layers) / static_cast<double>(stages);
+  const auto last = static_cast<std::int64_t>(std::max(0.0, std::ceil(balanced - head_layers)));
   const std::int64_t others = stages - 1;
-  const auto longest = [&](std::int64_t last) {
-    const std::int64_t most = (layers - last + others - 1) / others;
-    return std::max(static_cast<double>(most) * layer, static_cast<double>(last) * layer + head);
-  };
-  std::int64_t best = layers / stages;
-  for (std::int64_t last = best; last-- > 0;) {
-    if (longest(last) < longest(best)) best = last;
-  }
-  std::vector<std::int64_t> result(static_cast<std::size_t>(stages), (layers - best) / others);
-  result.back() = best;
-  for (std::int64_t i = 0; i < (layers - best) % others; ++i) {
+  std::vector<std::int64_t> result(static_cast<std::size_t>(stages), (layers - last) / others);
+  result.back() = last;
+  for (std::int64_t i = 0; i < (layers - last) % others; ++i) {
     ++result[static_cast<std::size_t>(stages - 2 - i)];
   }
   return result;

@@ -29,10 +29,10 @@ void resolve_plan(PlanReading& reading, const PlanContext& context, JobSection& 
 // to the earliest. REQUIRES: layers + 2 >= stages.
 std::vector<std::int64_t> divided_layers(std::int64_t layers, std::int64_t stages);
 
-// The layers of a pipeline whose last stage also holds the head, so that the longest stage is as
-// short as it can be by model FLOPs, with as many on the last stage as that allows; what does not
-// divide goes to the stages before it ("Redis", arXiv 2411.05288, section 6.1; the layers of its
-// published runs). REQUIRES: stages >= 2, layers >= stages.
+// The layers of a pipeline whose last stage also holds the head: as many there, rounded up, as make
+// its model FLOPs, head included, those of the average stage; the others get the rest evenly, what
+// does not divide the stages before the last ("Redis", arXiv 2411.05288, section 6.1; the layers of
+// its published runs). REQUIRES: stages >= 2, layers >= stages.
 std::vector<std::int64_t> redistributed_layers(const Transformer& model,
                                                std::int64_t sequence_length, std::int64_t stages);
 

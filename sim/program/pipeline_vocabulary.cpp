@@ -177,6 +177,8 @@ int PipelineVocabulary::broadcast(const std::string& name, int buffer, int root,
   const std::vector<BufferRef> sent = {{buffer}}, none;
   exchange(list, "broadcast", collective, is_root ? sent : none, is_root ? none : sent);
   list.last().group = builder_.group({"pp"});
+  // Whoever receives is ready before its compute needs it.
+  if (!is_root) list.last().joins.clear();
   if (port >= 0) list.last().releases = {{port}};
   return builder_.add_template(list);
 }

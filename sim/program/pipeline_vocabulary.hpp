@@ -36,8 +36,7 @@ class PipelineVocabulary {
   const std::vector<PortRef>& embedded() const { return embedded_ports_; }
   const std::vector<PortRef>& scored() const { return scored_ports_; }
 
-  // The parts of a slot on `rank`, as templates; -1 where there is nothing to do. First the
-  // messages of what is spread and scored, then the work.
+  // The parts of a slot on `rank`, as templates; -1 where there is nothing to do.
   int announce_spread(int rank) const { return rank == 0 ? send_spread_ : receive_spread_; }
   int announce_score(int rank) const { return is_last(rank) ? send_input_ : receive_input_; }
   int weigh() const { return weigh_; }  // -1 where the scores' part does it

@@ -764,21 +764,21 @@ class TrainingStep {
     return passes;
   }
 
-  // The slots before the rank's action of that number. Messages go first; the gradients of what was
-  // scored an interval ago before the next scores.
+  // The slots before the rank's action of that number. What is scored arrives first; what is waited
+  // for longest comes last, so that nothing else waits behind it.
   void issue_slots(RankKind& kind, int rank, int number, SlotPasses& passes) const {
     const auto issue_part = [&](int pass, int micro_batch) {
       if (pass >= 0 && micro_batch >= 0) kind.order.push_back({pass, micro_batch});
     };
     const auto& slots = slots_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(number)];
     for (const VocabularySlot& slot : slots) {
-      issue_part(passes.announce_spread, slot.spread);
       issue_part(passes.announce_score, slot.score);
       issue_part(passes.weigh, slot.weigh);
       issue_part(passes.score, slot.score);
       if (slot.embed >= 0) {
         issue_part(std::exchange(passes.first_embed, passes.embed), slot.embed);
       }
+      issue_part(passes.announce_spread, slot.announce);
       issue_part(passes.spread, slot.spread);
     }
   }

@@ -101,11 +101,13 @@ class Player {
     const std::string last = std::to_string(shape_.ranks - 1);
     if (slot.score >= 0 && !done(last + "F" + std::to_string(slot.score))) return false;
     if (slot.weigh >= 0 && slot.weigh != slot.score && !met('s', slot.weigh)) return false;
-    return slot.spread < 0 || done("0B" + std::to_string(slot.spread));
+    if (slot.spread >= 0 && slot.spread != slot.announce && !met('a', slot.spread)) return false;
+    return slot.announce < 0 || done("0B" + std::to_string(slot.announce));
   }
   void note(const VocabularySlot& slot, int) {
     if (slot.embed >= 0) ++done_["e" + std::to_string(slot.embed)];
     if (slot.score >= 0) ++done_["s" + std::to_string(slot.score)];
+    if (slot.announce >= 0) ++done_["a" + std::to_string(slot.announce)];
   }
 
   ScheduleShape shape_;
@@ -122,8 +124,9 @@ TEST(VocabularyOrder, HasTheSameSlotsOnAllRanksAndEachPartOnce) {
         for (int rank = 1; rank < p; ++rank) {
           EXPECT_EQ(all_slots(order_of(rank, shape)), slots) << name << " p" << p << " m" << m;
         }
-        for (int VocabularySlot::*part : {&VocabularySlot::embed, &VocabularySlot::score,
-                                          &VocabularySlot::weigh, &VocabularySlot::spread}) {
+        for (int VocabularySlot::*part :
+             {&VocabularySlot::embed, &VocabularySlot::score, &VocabularySlot::weigh,
+              &VocabularySlot::announce, &VocabularySlot::spread}) {
           int expected = 0;
           for (const VocabularySlot& slot : slots) {
             if (slot.*part >= 0) {
@@ -154,11 +157,13 @@ TEST(VocabularyOrder, HoldsOneMoreMicroBatchForEachBarrier) {
 
 TEST(VocabularyOrder, IsA1F1BWithSlots) {
   EXPECT_EQ(to_text(vocabulary_parallel_order(1, 0, {2, 1, 3})),
-            "[e0] [e1] 0F0 [e2 s0] 0F1 [s1 w0] 0F2 0B0 [s2 w1] 0B1 [w2] 0B2 [d0] [d1] [d2]");
+            "[e0] [e1] 0F0 [e2 s0] 0F1 [s1 w0] 0F2 0B0 [s2 w1] 0B1 [w2 a0] 0B2 [a1 d0] [a2 d1] "
+            "[d2]");
   EXPECT_EQ(to_text(vocabulary_parallel_order(2, 1, {2, 1, 3})),
-            "[e0] [e1] 1F0 [e2 s0] 1F1 [s1 w0] 1F2 [s2 w1] 1B0 [w2] 1B1 1B2 [d0] [d1] [d2]");
+            "[e0] [e1] 1F0 [e2 s0] 1F1 [s1 w0] 1F2 [s2 w1] 1B0 [w2] 1B1 [a0] 1B2 [a1 d0] [a2 d1] "
+            "[d2]");
   EXPECT_EQ(to_text(interlaced_order(0, {2, 1, 3})),
-            "[e0] 0F0 [e1 s0 w0] 0F1 [e2 s1 w1] 0F2 0B0 [s2 w2 d0] 0B1 [d1] 0B2 [d2]");
+            "[e0] 0F0 [e1 s0 w0] 0F1 [e2 s1 w1] 0F2 0B0 [s2 w2 a0 d0] 0B1 [a1 d1] 0B2 [a2 d2]");
 }
 
 }  // namespace

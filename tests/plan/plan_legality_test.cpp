@@ -32,7 +32,7 @@ TEST(DividedLayers, GiveTheRemainderToTheEarliest) {
 
 // The layers of the published runs (VocabularyParallelism, artifact/exp_one_host.csv): 32 layers of
 // 3072 on 8 stages.
-TEST(RedistributedLayers, MakeTheLongestStageAsShortAsItCanBe) {
+TEST(RedistributedLayers, AreThoseOfThePublishedRuns) {
   Transformer model;
   model.hidden_size = 3072;
   model.num_hidden_layers = 32;
@@ -48,6 +48,10 @@ TEST(RedistributedLayers, MakeTheLongestStageAsShortAsItCanBe) {
   EXPECT_THAT(layers(64000, 4096), ElementsAre(4, 4, 4, 4, 4, 4, 5, 3));
   EXPECT_THAT(layers(128000, 4096), ElementsAre(4, 4, 4, 4, 4, 5, 5, 2));
   EXPECT_THAT(layers(256000, 2048), ElementsAre(4, 4, 4, 5, 5, 5, 5, 0));
+  EXPECT_EQ(layers(32000, 2048).back(), 4);
+  EXPECT_EQ(layers(64000, 2048).back(), 3);
+  EXPECT_EQ(layers(128000, 2048).back(), 2);
+  EXPECT_EQ(layers(256000, 4096).back(), 0);
 }
 
 }  // namespace

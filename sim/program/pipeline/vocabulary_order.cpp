@@ -16,7 +16,7 @@ struct Placed {
 
 // Which slot a part of a micro-batch stands in, counted from the one of its score.
 struct Lags {
-  int embed = 0, weigh = 0, spread = 0;
+  int embed = 0, weigh = 0, announce = 0, spread = 0;
 };
 
 // A forward pass takes one unit of time and a backward pass two.
@@ -34,6 +34,7 @@ void add_slots(std::vector<Placed>& placed, const Lags& lags, int micro_batches,
   for (int k = lags.embed; k < micro_batches + lags.spread; ++k) {
     const VocabularySlot slot = {within(k - lags.embed, micro_batches), within(k, micro_batches),
                                  within(k - lags.weigh, micro_batches),
+                                 within(k - lags.announce, micro_batches),
                                  within(k - lags.spread, micro_batches)};
     if (slot != VocabularySlot{}) placed.push_back({time_of(k), true, {}, slot});
   }
@@ -70,8 +71,9 @@ VocabularyOrder vocabulary_parallel_order(int barriers, int rank, const Schedule
   Lags lags;
   lags.embed = -divided_up(p + 2, kInterval);  // the sum of all shards has two units to arrive
   lags.weigh = 1;
-  // An interval after the first stage's backward pass has ended.
-  lags.spread = barriers + divided_up(2 * p, kInterval) + 1;
+  // The first slot behind the first stage's backward pass; the gradient has an interval to arrive.
+  lags.announce = barriers + divided_up(2 * p, kInterval);
+  lags.spread = lags.announce + 1;
   add_slots(placed, lags, m, [p](int k) { return kInterval * k + p; });
   return in_order_of_time(std::move(placed));
 }
@@ -93,7 +95,7 @@ VocabularyOrder interlaced_order(int rank, const ScheduleShape& shape) {
                       {rank, ActionKind::kBackward, i},
                       {}});
   }
-  const Lags lags = {-1 - first_score, 0, p};
+  const Lags lags = {-1 - first_score, 0, p, p};
   add_slots(placed, lags, m, [=](int k) { return kPlaces * (k + first_score) + kPlaces - 1; });
   return in_order_of_time(std::move(placed));
 }
@@ -111,6 +113,7 @@ std::string to_text(const VocabularyOrder& order) {
       part('e', slot.embed);
       part('s', slot.score);
       part('w', slot.weigh);
+      part('a', slot.announce);
       part('d', slot.spread);
       add("[" + parts + "]");
     }

@@ -13,10 +13,11 @@ namespace headway {
 
 // What a slot does on every rank, each for a micro-batch; -1: not in this slot.
 struct VocabularySlot {
-  int embed = -1;   // looks up its tokens
-  int score = -1;   // logits of what the last stage has computed
-  int weigh = -1;   // gradients of the head's shard
-  int spread = -1;  // gradient of the word table's shard
+  int embed = -1;     // looks up its tokens
+  int score = -1;     // logits of what the last stage has computed
+  int weigh = -1;     // gradients of the head's shard
+  int announce = -1;  // the first stage sends the gradient of what was looked up
+  int spread = -1;    // gradient of the word table's shard
   friend bool operator==(const VocabularySlot&, const VocabularySlot&) = default;
 };
 
@@ -25,7 +26,7 @@ struct VocabularyOrder {
   // The slots before the action of that index; the last entry: behind all actions.
   std::vector<std::vector<VocabularySlot>> slots;
 };
-// "0F0 [e2 s0] 0B0": for tests; e embed, s score, w weigh, d spread.
+// "0F0 [e2 s0] 0B0": for tests; e embed, s score, w weigh, a announce, d spread.
 std::string to_text(const VocabularyOrder& order);
 
 // With one barrier (the paper's algorithm 2) the input's gradient leaves with the scores' slot,
