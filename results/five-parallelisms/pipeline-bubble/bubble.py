@@ -40,7 +40,7 @@ def table():
 
 
 def picture(rows):
-    left, top, width, height, most = 60, 20, 560, 320, 0.6
+    left, top, width, height, most = 60, 20, 560, 320, 0.4
     x = {m: left + width * i / (len(MICRO_BATCHES) - 1) for i, m in enumerate(MICRO_BATCHES)}
     y = lambda share: top + height * (1 - share / most)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="780" height="400" '
