@@ -234,6 +234,10 @@ class MegatronExport {
     const auto layers = values_.integer("plan.recompute_layers").value_or(0);
     if (kind == "none" || kind.empty()) return;
     add("--recompute-granularity", kind);
+    std::string modules;
+    for (const std::string& module : values_.words("plan.recompute_modules"))
+      modules += (modules.empty() ? "" : " ") + module;
+    if (kind == "selective" && !modules.empty()) add("--recompute-modules", modules);
     if (kind != "full") return;
     add("--recompute-method", layers > 0 ? "block" : "uniform");
     add("--recompute-num-layers", std::to_string(std::max<std::int64_t>(layers, 1)));
@@ -258,6 +262,7 @@ class MegatronExport {
         {"plan.tp_kind", "\"1d\""},
         {"plan.vocabulary", "\"last-stage\""},
         {"plan.offload", "[]"},
+        {"plan.recompute_keep", "[]"},
         {"plan.tp_overlap", "\"none\""}};
     for (const std::string& key : values_.left_over("plan.")) {
       if (key == "plan.dp" || key == "plan.micro_batches") continue;  // what remains of the others

@@ -44,6 +44,16 @@ std::vector<std::int64_t> ResolvedValues::integers(const std::string& key) {
                          : node->integers().value_or(std::vector<std::int64_t>{});
 }
 
+std::vector<std::string> ResolvedValues::words(const std::string& key) {
+  const JsonNode* node = find(key);
+  std::vector<std::string> words;
+  if (node == nullptr || !node->is_array()) return words;
+  for (const JsonNode& element : node->elements()) {
+    if (element.is_string()) words.push_back(element.string());
+  }
+  return words;
+}
+
 std::string ResolvedValues::text(const std::string& key) const {
   const auto found = values_.find(key);
   return found == values_.end() ? "" : found->second.text();

@@ -22,6 +22,7 @@ class ResolvedValues {
   bool truth(const std::string& key);        // false where there is none
   std::string word(const std::string& key);  // "" where there is none
   std::vector<std::int64_t> integers(const std::string& key);
+  std::vector<std::string> words(const std::string& key);
   // The value as JSON text; "" where there is none.
   std::string text(const std::string& key) const;
 
