@@ -21,6 +21,7 @@ constexpr double kNegligible = 1e-6;
 double unit_roundoff(DataType type) {
   switch (type) {
     case DataType::kFp64:
+    case DataType::kFp8:  // all else is held in 64 bits (held_in_double)
       return 0x1p-53;
     case DataType::kFp32:
       return 0x1p-24;
