@@ -43,7 +43,7 @@ class PlanReader {
     read_experts();
     read_order();
     for (const std::string& key : section_.open_keys()) {
-      not_yet(reading_.not_built, section_, key, "plan search (plan." + key + " is left open)");
+      section_.problem(key, "is left open; expected a value (headway plan chooses one)");
     }
     return std::move(reading_);
   }

@@ -13,7 +13,7 @@ namespace headway {
 namespace {
 
 // A cluster is grown up to so many times its size in search of a plan that fits.
-constexpr int kMostGrowth = 64;
+constexpr int kMostGrowth = 16;
 // Plans among which the one nearest to the question is looked for where it has none itself.
 constexpr int kNearestAmong = 64;
 // What the choice is held against: figures of networks and kernels that turn out lower.

@@ -34,7 +34,7 @@ TEST(PlanQuestion, SaysWhatItLeftOpenByDefault) {
 
 TEST(PlanQuestion, SearchesWithinTheFrameworksReach) {
   PlanQuestion asked =
-      question(small_job(R"({"pp": 4, "tp": 2, "schedule": "auto"})", "megatron-core"));
+      question(small_job(R"({"pp": 4, "tp": 2, "schedule": "auto"})", "megatron-2022"));
   asked.search.top = 100;
   const PlanAnswer bound = answer(asked);
   for (const FoundPlan& plan : bound.result.plans)
@@ -73,7 +73,7 @@ TEST(PlanQuestion, SweepsTheSizeOfTheCluster) {
 TEST(PlanQuestion, AnswersWithTheNearestFeasiblePlan) {
   const std::string text =
       R"({"model": "llama2-7b", "cluster": {"topology": "dgx-a100", "gpus": 4},
-    "sequence_length": 4096, "global_batch": 4, "software": {"framework": "megatron-core"},
+    "sequence_length": 4096, "global_batch": 4, "software": {"framework": "megatron-2022"},
     "plan": {"tp": 1, "pp": 1, "dp_kind": "ddp", "micro_batch": [1, 2]}})";
   const PlanAnswer found = answer(question(text));
   EXPECT_THAT(found.result.plans, IsEmpty());
