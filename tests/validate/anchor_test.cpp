@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kJob = R"({
   "model": "gpt3-1.7b", "cluster": {"topology": "dgx-a100", "gpus": 8}, "sequence_length": 2048,
-  "global_batch": 16, "software": {"framework": "megatron-core"},
+  "global_batch": 16, "software": {"framework": "megatron-2022"},
   "plan": {"tp": 2, "pp": 2, "micro_batch": 1}})";
 
 MeasuredRun run_of(const std::string& id, double seconds) {
