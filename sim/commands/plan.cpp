@@ -220,8 +220,12 @@ std::vector<std::string> lines_of(const std::string& text) {
 std::vector<std::string> launch_of(const Job& job) {
   const std::string& framework = job.software.framework;
   try {
-    if (framework.starts_with("megatron"))
-      return shell_arguments(export_megatron(job, "the plan"), "the plan");
+    if (framework.starts_with("megatron")) {
+      std::vector<std::string> words =
+          shell_arguments(export_megatron(job, "the plan"), "the plan");
+      words.insert(words.begin(), "torchrun");
+      return words;
+    }
     if (framework == "deepspeed") return lines_of(export_deepspeed(job, "the plan"));
     if (framework == "torchtitan") return lines_of(export_torchtitan(job, "the plan"));
   } catch (const InvalidInput&) {  // said by `headway export` in full
