@@ -90,7 +90,9 @@ TEST_F(ComputeCostOnA100, FlashAttentionIsMuchFasterThanUnfused) {
     return cost_.price(attention).time.seconds();
   };
   EXPECT_LT(seconds(AttentionKernel::kFlash2), seconds(AttentionKernel::kFlash1));
-  EXPECT_LT(2 * seconds(AttentionKernel::kFlash1), seconds(AttentionKernel::kUnfused));
+  EXPECT_LT(1.5 * seconds(AttentionKernel::kFlash1), seconds(AttentionKernel::kUnfused));
+  // Transformer Engine has nothing faster on Ampere.
+  EXPECT_EQ(seconds(AttentionKernel::kCudnn), seconds(AttentionKernel::kFlash2));
 }
 
 TEST_F(ComputeCostOnA100, KernelsAreBytesOverTheMemorysShareAndALaunch) {

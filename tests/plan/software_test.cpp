@@ -20,9 +20,9 @@ TEST(Software, HasEveryFrameworkThatAJobMayName) {
     EXPECT_FALSE(name.source.empty()) << name.name;
   }
   EXPECT_THAT(names,
-              ElementsAre("aa-scaling", "deepspeed", "dfa", "fms-fsdp", "headway", "internevo",
-                          "llm-foundry", "megatron-2021", "megatron-2022", "megatron-2023",
-                          "megatron-2024", "megatron-core", "megatron-deepspeed",
+              ElementsAre("aa-scaling", "deepspeed", "dfa", "fms-fsdp", "headway", "headway-cpu",
+                          "internevo", "llm-foundry", "megatron-2021", "megatron-2022",
+                          "megatron-2023", "megatron-2024", "megatron-core", "megatron-deepspeed",
                           "megatron-deepspeed-2022", "torchtitan", "xtuner"));
   EXPECT_FALSE(framework_preset("megatron").has_value());
 }

@@ -63,6 +63,11 @@ void add_attention(const PointSet& points, Profile& profile) {
     rate->sustained_factor = kSustained;
     rate->source = "fa-readme-plot (FA2) and simumax-a100pcie in calibration/points/attention.csv";
     profile.attention.push_back(*rate);
+    // cuDNN has no fused kernel of its own worth calling on Ampere: Transformer Engine calls this.
+    AttentionRate cudnn = *rate;
+    cudnn.kernel = AttentionKernel::kCudnn;
+    cudnn.source = "FlashAttention-2, which Transformer Engine calls on Ampere; " + cudnn.source;
+    profile.attention.push_back(cudnn);
     AttentionRate first = *rate;
     first.kernel = AttentionKernel::kFlash1;
     first.rate.per_second = (rate->backward ? kFlash1Backward : kFlash1Forward) * 1e12;
