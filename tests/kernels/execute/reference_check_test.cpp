@@ -98,6 +98,13 @@ TEST(ReferenceCheck, NotANumberNeverPasses) {
   EXPECT_FALSE(check_against(result(2, 3, nan), reference, DataType::kBf16).passed);
 }
 
+TEST(ReferenceCheck, OfEightBitsSeesWhatSixteenWouldHide) {
+  // A difference of 3e-4 in a tensor whose norm is 5.
+  const ExecutionResult reference = result(2, 3, 1), off = result(2, 3.0003, 1);
+  EXPECT_TRUE(check_against(off, reference, DataType::kBf16).passed);
+  EXPECT_FALSE(check_against(off, reference, DataType::kFp8).passed);
+}
+
 TEST(ReferenceCheck, IncludesTheOrderOfThePlan) {
   const Job job = small_job(R"({"hidden_size": 16, "num_hidden_layers": 1,
       "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 32, "hidden_act": "silu",
