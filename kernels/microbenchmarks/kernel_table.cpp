@@ -1,5 +1,7 @@
 #include "kernels/microbenchmarks/kernel_table.hpp"
 
+#include <algorithm>
+
 namespace headway {
 namespace {
 
@@ -51,7 +53,8 @@ void add_kernel(const KernelOperands& of, std::int64_t rows, std::int64_t column
               std::to_string(columns);
   made.operation = kernel;
   made.placement.map.length = rows;
-  made.placement.vocabulary = kVocabulary;
+  // Tokens are targets, too: entries of a loss of `columns` logits.
+  made.placement.vocabulary = std::min(kVocabulary, columns);
   made.placement.dropout = 0.1;
   made.placement.learning_rate = 1e-6;
   made.placement.clip_norm = 1;
