@@ -131,17 +131,22 @@ CollectiveMember RankRun::operands(int operation) const {
 void RankRun::compute(const PlannedOperation& planned, const CollectiveMember& own) {
   Placement placement = placement_of(*plan_.program, rank_, planned, step_, options_);
   const Routing* routing = choosing(planned);
-  const std::int64_t token = placement.first_token + placement.first_row;
+  std::vector<std::int64_t> tokens;  // that choose, counted over all steps
+  for (std::int64_t row = 0; routing != nullptr && row < routing->tokens; ++row) {
+    const TokenMap& map = placement.map;
+    const std::int64_t own = placement.first_row + row;
+    tokens.push_back(placement.first_token + map.sequence(own) * map.length + map.position(own));
+  }
   std::vector<std::int32_t> recorded;
   if (routing != nullptr && options_.routing != nullptr) {
-    recorded = options_.routing->find(planned.layer, token, routing->tokens);
+    recorded = options_.routing->find(planned.layer, tokens);
     placement.choice = recorded.data();
   }
   headway::compute(with_held_rows(*plan_.program, *planned.operation, own), own.reads, own.writes,
                    placement);
   if (routing == nullptr) return;
   const std::vector<double> choice = memory_.values(planned.writes.front());
-  routing_.add(planned.layer, token, routing->per_token, {choice.begin(), choice.end()});
+  routing_.add(planned.layer, tokens, routing->per_token, {choice.begin(), choice.end()});
 }
 
 MeasuredTimes RankRun::compute_alone(int operation) {

@@ -5,11 +5,13 @@
 
 namespace headway {
 
-void RoutingRecord::add(int layer, std::int64_t first_token, std::int64_t per_token,
+void RoutingRecord::add(int layer, const std::vector<std::int64_t>& tokens, std::int64_t per_token,
                         const std::vector<std::int32_t>& choice) {
-  auto& tokens = choices_[layer];
-  for (auto next = choice.begin(); next != choice.end(); next += per_token) {
-    tokens[first_token++] = {next, next + per_token};
+  auto& of_layer = choices_[layer];
+  auto next = choice.begin();
+  for (const std::int64_t token : tokens) {
+    of_layer[token] = {next, next + per_token};
+    next += per_token;
   }
 }
 
@@ -19,11 +21,11 @@ void RoutingRecord::add(const RoutingRecord& other) {
   }
 }
 
-std::vector<std::int32_t> RoutingRecord::find(int layer, std::int64_t first_token,
-                                              std::int64_t tokens) const {
+std::vector<std::int32_t> RoutingRecord::find(int layer,
+                                              const std::vector<std::int64_t>& tokens) const {
   std::vector<std::int32_t> result;
   const auto of_layer = choices_.find(layer);
-  for (std::int64_t token = first_token; token < first_token + tokens; ++token) {
+  for (const std::int64_t token : tokens) {
     const bool known = of_layer != choices_.end() && of_layer->second.contains(token);
     if (!known) {
       throw std::invalid_argument("no recorded choice of token " + std::to_string(token) +

@@ -99,9 +99,7 @@ class Legality {
       return;
     }
     plan_.ulysses_degree = static_cast<int>(degree);
-    if (context_.model && context_.model->num_experts > 0) {
-      not_yet(reading_.not_built, section_, "cp", "mixture of experts with context parallelism");
-    } else if (context_.model && context_.model->latent_attention) {
+    if (context_.model && context_.model->latent_attention) {
       not_yet(reading_.not_built, section_, "cp", "latent attention with context parallelism");
     }
     check_exchanged_heads(degree);

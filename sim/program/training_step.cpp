@@ -880,7 +880,9 @@ Job reference_job(const Job& job) {
   plan.weights_in_8_bits = job.plan.weights_in_8_bits;
   plan.optimizer = job.plan.optimizer;
   plan.moe = job.plan.moe;
-  plan.moe.token_groups *= job.plan.tp;
+  // Ranks fill a capacity with their own tokens. These are runs of a micro-batch's, unless a
+  // sequence is dealt out in another order: then what is dropped here is not what the ranks drop.
+  plan.moe.token_groups *= job.plan.tp * job.plan.cp;
   // A multiple that pads to what the split table was padded to.
   reference.software.vocabulary_multiple = padded;
   reference.software.pad_vocabulary_at_tp1 = true;

@@ -238,7 +238,7 @@ Routing MegatronMoe::routing(RoutingKind kind) const {
   // Switch Transformer, arXiv 2101.03961, equations 4 to 6, of a micro-batch's tokens.
   if (kind == RoutingKind::kChooseBackward && chosen_ >= 0) {
     result.auxiliary = rules_.auxiliary * static_cast<double>(result.experts) * shape_.loss_scale /
-                       static_cast<double>(result.per_token * shape_.tokens);
+                       static_cast<double>(result.per_token * shape_.tokens * shape_.cp);
   }
   return result;
 }
@@ -251,10 +251,7 @@ void MegatronMoe::route(OperationList& list) {
   if (chosen_ >= 0) assigned.push_back({chosen_});
   list.add("moe.assign", routing(RoutingKind::kAssign), {{choice_}, {weights_}},
            std::move(assigned));
-  if (chosen_ >= 0) {
-    megatron_1d::all_reduce(builder_, list, "moe.chosen_all_reduce", {{chosen_}},
-                            builder_.job().model.num_experts, DataType::kInt32);
-  }
+  sum_chosen(list);
   if (!exchanges()) return;
   Collective gather;
   gather.kind = CollectiveKind::kAllGather;
@@ -266,6 +263,17 @@ void MegatronMoe::route(OperationList& list) {
            {{received_}, {gathered_}});
   // token_dispatcher.py, cuda_sync_point.
   list.last().host_waits = rules_.host_learns_counts;
+}
+
+// Over the ranks that share a micro-batch's tokens.
+void MegatronMoe::sum_chosen(OperationList& list) {
+  const int group = builder_.group({"tp", "cp"});
+  if (chosen_ < 0 || group < 0) return;
+  Collective sum;
+  sum.elements = builder_.job().model.num_experts;
+  sum.type = DataType::kInt32;
+  list.add("moe.chosen_all_reduce", sum, {{chosen_}}, {{chosen_}}, Cause::kExpertParallel);
+  list.last().group = group;
 }
 
 void MegatronMoe::exchange(OperationList& list, const std::string& name, CollectiveKind kind,

@@ -61,6 +61,7 @@ class MegatronMoe {
   Exchange make_exchange(const std::string& name, Copies sorted, bool sorted_is_saved);
 
   void route(OperationList& list);
+  void sum_chosen(OperationList& list);
   void choose_backward(OperationList& list, bool weights);
   // To the experts, from `sent` to `sorted`, or back.
   using Part = std::function<void()>;  // adds operations

@@ -13,12 +13,12 @@ using testing::ElementsAre;
 
 TEST(RoutingRecord, FindsTheChoicesOfARunOfTokens) {
   RoutingRecord record, other;
-  record.add(1, 4, 2, {0, 1, 2, 3});
-  other.add(1, 6, 2, {5, 4});
+  record.add(1, {4, 5}, 2, {0, 1, 2, 3});
+  other.add(1, {6}, 2, {5, 4});
   record.add(other);
-  EXPECT_THAT(record.find(1, 5, 2), ElementsAre(2, 3, 5, 4));
-  EXPECT_THROW(record.find(1, 6, 2), std::invalid_argument);
-  EXPECT_THROW(record.find(0, 4, 1), std::invalid_argument);
+  EXPECT_THAT(record.find(1, {6, 5}), ElementsAre(5, 4, 2, 3));
+  EXPECT_THROW(record.find(1, {6, 7}), std::invalid_argument);
+  EXPECT_THROW(record.find(0, {4}), std::invalid_argument);
 }
 
 constexpr const char* kModel =
