@@ -91,6 +91,7 @@ TEST(KernelPasses, OfEveryKindAreSomethingAndGrowWithTheRows) {
       kernel.kind = static_cast<KernelKind>(i);
       kernel.rows = 128;
       kernel.columns = 64;
+      kernel.head_dim = kernel.plain_dim = kernel.value_dim = 16;  // of latent attention's heads
       kernel.fused = fused;
       const std::int64_t once = bytes_moved(kernel).count;
       EXPECT_GT(once, 0) << name(kernel.kind);
