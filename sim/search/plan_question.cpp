@@ -256,9 +256,33 @@ class Asking {
     return values;
   }
 
+  // The values of keys that the question neither gives nor leaves open.
+  std::map<std::string, std::string> defaults(
+      const OpenJob& job, const std::map<std::string, std::string>& wanted) const {
+    JsonWriter writer(0);
+    writer.begin_object();
+    for (const auto& [key, value] : wanted) {
+      const bool open =
+          std::find(answer_.open.begin(), answer_.open.end(), key) != answer_.open.end();
+      if (!open) writer.key(key).raw(value);
+    }
+    writer.end_object();
+    Problems problems;
+    const JobReading reading = job.with_plan(JsonNode::parse_text(writer.text(), "plan"), problems);
+    std::map<std::string, std::string> values;
+    if (!reading.job) return values;
+    for (const auto& [key, value] : plan_values(*reading.job)) {
+      const bool open =
+          std::find(answer_.open.begin(), answer_.open.end(), key) != answer_.open.end();
+      if (!open && key != "dp") values[key] = value;
+    }
+    return values;
+  }
+
   // The plan that changes the least of what was asked.
   bool take_nearest(const OpenJob& job, const SearchResult& found) {
-    const std::map<std::string, std::string> wanted = asked(job);
+    std::map<std::string, std::string> wanted = asked(job);
+    for (const auto& [key, value] : defaults(job, wanted)) wanted.try_emplace(key, value);
     std::size_t least = 0;
     for (const FoundPlan& plan : found.plans) {
       std::vector<std::string> changes;

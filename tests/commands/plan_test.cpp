@@ -87,7 +87,7 @@ TEST_F(PlanCommand, NothingThatFitsIsAnAnswer) {
   const Ran ran = run({"plan", job, "--memory-margin", "70 %"});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("no plan found: none fits the memory"));
-  EXPECT_THAT(ran.out, HasSubstr("in place of 1"));
+  EXPECT_THAT(ran.out, HasSubstr(" in place of \"ddp\""));
 }
 
 class WhatIfCommand : public InFolder {};
