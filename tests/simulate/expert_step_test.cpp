@@ -25,7 +25,7 @@ Job expert_job(const std::string& moe) {
           "cluster": {"topology": "dgx-a100", "gpus": 8, "profile": "a100-sxm-80gb"},
           "precision": "bf16", "sequence_length": 2048, "global_batch": 16,
           "software": {"framework": "headway", "launch": "cuda_graph"},
-          "plan": {"ep": 8, "micro_batch": 1, "moe": {)" +
+          "plan": {"ep": 8, "micro_batch": 1, "overlap_grad_reduce": false, "moe": {)" +
       moe + "}}}";
   Problems problems;
   JobReading reading = read_job(JsonNode::parse_text(text, "job"), {}, problems);
