@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 
 namespace headway {
 namespace {
@@ -80,6 +82,16 @@ void splits(const Routing& routing, const OperandsOf& operands, const Placement&
   store(operands.write(1, routing.parts * local), 0, routing.parts * local, gathered.data());
 }
 
+// Counts and row numbers are data that other ranks sent: what does not fit ends the rank with a
+// message, not in foreign memory.
+void expect_rows(std::int64_t rows, std::int64_t columns, const Operand& operand) {
+  if (rows < 0 || rows * columns > operand.elements()) {
+    throw std::out_of_range("routing asks for " + std::to_string(rows) + " rows of " +
+                            std::to_string(columns) + ", where there are " +
+                            std::to_string(operand.elements()) + " elements");
+  }
+}
+
 // The destination of each row that comes source-major: by local expert, then by source.
 std::vector<std::int64_t> sorted_places(const Routing& routing, const OperandsOf& operands) {
   const std::int64_t local = routing.local_experts;
@@ -92,6 +104,8 @@ std::vector<std::int64_t> sorted_places(const Routing& routing, const OperandsOf
       next += at(counts, p * local + e);
     }
   }
+  for (const std::int64_t count : counts) expect_rows(count, routing.columns, operands.read(0));
+  expect_rows(next, routing.columns, operands.read(0));
   std::vector<std::int64_t> places;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     for (std::int64_t r = 0; r < counts[i]; ++r) places.push_back(firsts[i] + r);
@@ -103,6 +117,7 @@ template <typename T>
 void sort(const Routing& routing, const OperandsOf& operands) {
   const std::vector<std::int64_t> places = sorted_places(routing, operands);
   const std::int64_t columns = routing.columns;
+  expect_rows(static_cast<std::int64_t>(places.size()), columns, operands.write(0));
   const Input<T> x(operands.read(0));
   Output<T> y(operands.write(0, operands.read(0).elements()), false);
   std::fill(y.data(), y.data() + operands.write(0).elements(), T{0});
@@ -114,11 +129,14 @@ void sort(const Routing& routing, const OperandsOf& operands) {
   }
 }
 
-// Calls each(token, choice, row) for every choice that was not dropped.
+// Calls each(token, choice, row) for every choice that was not dropped; `routed` has the rows.
 template <typename Each>
-void for_each_row(const Routing& routing, const std::vector<std::int64_t>& rows, Each each) {
+void for_each_row(const Routing& routing, const std::vector<std::int64_t>& rows,
+                  const Operand& routed, Each each) {
   for (std::int64_t c = 0; c < routing.tokens * routing.per_token; ++c) {
-    if (at(rows, c) >= 0) each(c / routing.per_token, c, at(rows, c));
+    if (at(rows, c) < 0) continue;
+    expect_rows(at(rows, c) + 1, routing.columns, routed);
+    each(c / routing.per_token, c, at(rows, c));
   }
 }
 
@@ -131,7 +149,8 @@ void permute(const Routing& routing, const OperandsOf& operands) {
       integers(operands.read(1, routing.tokens * routing.per_token));
   Output<T> y(operands.write(0), false);
   std::fill(y.data(), y.data() + operands.write(0).elements(), T{0});
-  for_each_row(routing, rows, [&](std::int64_t token, std::int64_t, std::int64_t row) {
+  const Operand& routed = back ? operands.read(0) : operands.write(0);
+  for_each_row(routing, rows, routed, [&](std::int64_t token, std::int64_t, std::int64_t row) {
     const T* from = x.data() + (back ? row : token) * columns;
     T* to = y.data() + (back ? token : row) * columns;
     for (std::int64_t h = 0; h < columns; ++h) to[h] += from[h];
@@ -145,11 +164,12 @@ void combine(const Routing& routing, const OperandsOf& operands) {
   const std::vector<std::int64_t> rows = integers(operands.read(1, choices));
   Output<T> out(operands.write(0, routing.tokens * columns), false);
   std::fill(out.data(), out.data() + routing.tokens * columns, T{0});
-  for_each_row(routing, rows, [&](std::int64_t token, std::int64_t choice, std::int64_t row) {
-    for (std::int64_t h = 0; h < columns; ++h) {
-      out[token * columns + h] += weights[choice] * y[row * columns + h];
-    }
-  });
+  for_each_row(routing, rows, operands.read(0),
+               [&](std::int64_t token, std::int64_t choice, std::int64_t row) {
+                 for (std::int64_t h = 0; h < columns; ++h) {
+                   out[token * columns + h] += weights[choice] * y[row * columns + h];
+                 }
+               });
 }
 
 template <typename T>
@@ -162,12 +182,13 @@ void combine_backward(const Routing& routing, const OperandsOf& operands) {
   Output<T> dweights(operands.write(1, choices), false);
   std::fill(dy.data(), dy.data() + operands.write(0).elements(), T{0});
   std::fill(dweights.data(), dweights.data() + choices, T{0});
-  for_each_row(routing, rows, [&](std::int64_t token, std::int64_t choice, std::int64_t row) {
-    for (std::int64_t h = 0; h < columns; ++h) {
-      dy[row * columns + h] = weights[choice] * dout[token * columns + h];
-      dweights[choice] += y[row * columns + h] * dout[token * columns + h];
-    }
-  });
+  for_each_row(routing, rows, operands.read(1),
+               [&](std::int64_t token, std::int64_t choice, std::int64_t row) {
+                 for (std::int64_t h = 0; h < columns; ++h) {
+                   dy[row * columns + h] = weights[choice] * dout[token * columns + h];
+                   dweights[choice] += y[row * columns + h] * dout[token * columns + h];
+                 }
+               });
 }
 
 }  // namespace
