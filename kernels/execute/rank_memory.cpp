@@ -28,6 +28,10 @@ bool held_in_double(const Program& program) {
   return false;
 }
 
+static bool is_integer(DataType type) {
+  return type == DataType::kBool || type == DataType::kInt64 || type == DataType::kInt32;
+}
+
 RankMemory::RankMemory(const ExecutionPlan& plan, int rank, std::uint64_t seed, Bytes limit,
                        bool poisoned)
     : plan_(plan),
@@ -130,12 +134,9 @@ void RankMemory::fill(int allocation) {
   const auto fill_with = [&](double value) { headway::fill(operand(allocation), value); };
   switch (of.initial) {
     case InitialValue::kUndefined:
-      // Whoever reads what nobody wrote shall be seen.
-      if (poisoned_ && of.type != DataType::kBool && of.type != DataType::kInt64 &&
-          of.type != DataType::kInt32) {
-        fill_with(std::numeric_limits<double>::quiet_NaN());
-      }
-      return;
+      if (!poisoned_) return;
+      // Whoever reads what nobody wrote shall be seen; but counts and places of rows stay in range.
+      return fill_with(is_integer(of.type) ? 0 : std::numeric_limits<double>::quiet_NaN());
     case InitialValue::kZero:
       return fill_with(0);
     case InitialValue::kOne:
