@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <future>
+#include <memory>
+#include <thread>
 
 #include "sim/program/training_step.hpp"
 #include "tests/kernels/execute/executed_plans.hpp"
@@ -104,6 +107,9 @@ TEST(Executor, ARankThatStandsStillIsLeftBehind) {
   };
   const ExecutionResult result = execute(program, options);
   gate->set_value();
+  // Until the thread has let go of the run, it still reads the program: wait for it, or it would
+  // outlive that and the process (two stay: this function's and the options').
+  while (opened.use_count() > 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(result.outcome, Outcome::kFailed);
   EXPECT_THAT(result.messages[1], HasSubstr("attention.core (layer 0): stands still"));
   EXPECT_THAT(result.messages[0], HasSubstr("rank 1 failed"));
