@@ -10,6 +10,14 @@
 
 namespace headway {
 
+namespace {
+
+bool is_integer(DataType type) {
+  return type == DataType::kBool || type == DataType::kInt64 || type == DataType::kInt32;
+}
+
+}  // namespace
+
 std::int64_t first_token(const Program& program, int rank, int micro_batch, std::int64_t step) {
   const std::int64_t ranks = program.grid.axis_size(program.data_axis);
   const std::int64_t coordinate = program.grid.coordinate(rank, program.data_axis);
@@ -26,10 +34,6 @@ bool held_in_double(const Program& program) {
     }
   }
   return false;
-}
-
-static bool is_integer(DataType type) {
-  return type == DataType::kBool || type == DataType::kInt64 || type == DataType::kInt32;
 }
 
 RankMemory::RankMemory(const ExecutionPlan& plan, int rank, std::uint64_t seed, Bytes limit,

@@ -47,12 +47,8 @@ constexpr KernelOperands kKernels[] = {
 };
 
 void add_all(bool quick) {
-  using Shapes = std::vector<std::pair<std::int64_t, std::int64_t>>;
-  const Shapes shapes =
-      quick ? Shapes{{512, 1024}} : Shapes{{128, 256}, {512, 512}, {512, 1024}, {512, 4096}};
-  for (const KernelOperands& kernel : kKernels) {
-    for (const auto& [rows, columns] : shapes) add_kernel(kernel, rows, columns);
-  }
+  add_kernels(kKernels, quick ? KernelShapes{{512, 1024}}
+                              : KernelShapes{{128, 256}, {512, 512}, {512, 1024}, {512, 4096}});
 }
 
 }  // namespace

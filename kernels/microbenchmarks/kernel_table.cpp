@@ -38,8 +38,6 @@ OperandShape shape_of(char letter, DataType type, std::int64_t rows, std::int64_
   }
 }
 
-}  // namespace
-
 void add_kernel(const KernelOperands& of, std::int64_t rows, std::int64_t columns) {
   const DataType type = DataType::kFp32;
   Kernel kernel;
@@ -67,6 +65,14 @@ void add_kernel(const KernelOperands& of, std::int64_t rows, std::int64_t column
     made.writes.push_back(all.emplace_back(shape_of(*letter, type, rows, columns, all)));
   }
   add(std::move(made));
+}
+
+}  // namespace
+
+void add_kernels(std::span<const KernelOperands> kernels, const KernelShapes& shapes) {
+  for (const KernelOperands& kernel : kernels) {
+    for (const auto& [rows, columns] : shapes) add_kernel(kernel, rows, columns);
+  }
 }
 
 }  // namespace headway

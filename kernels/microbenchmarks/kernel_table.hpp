@@ -1,6 +1,9 @@
 // The operands of every memory-bound kernel, for the benchmarks of them.
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/microbenchmarks/operation_benchmark.hpp"
@@ -18,7 +21,8 @@ struct KernelOperands {
   const char* writes;
 };
 
-// "kernel/KIND/TYPE/ROWS/COLUMNS".
-void add_kernel(const KernelOperands& of, std::int64_t rows, std::int64_t columns);
+// Registers "kernel/KIND/TYPE/ROWS/COLUMNS" for each kernel over each shape of [rows, columns].
+using KernelShapes = std::vector<std::pair<std::int64_t, std::int64_t>>;
+void add_kernels(std::span<const KernelOperands> kernels, const KernelShapes& shapes);
 
 }  // namespace headway

@@ -13,12 +13,8 @@ constexpr KernelOperands kKernels[] = {
 };
 
 void add_all(bool quick) {
-  using Shapes = std::vector<std::pair<std::int64_t, std::int64_t>>;
-  const Shapes shapes =
-      quick ? Shapes{{1024, 1024}} : Shapes{{256, 256}, {1024, 1024}, {4096, 2048}};
-  for (const KernelOperands& kernel : kKernels) {
-    for (const auto& [rows, columns] : shapes) add_kernel(kernel, rows, columns);
-  }
+  add_kernels(kKernels, quick ? KernelShapes{{1024, 1024}}
+                              : KernelShapes{{256, 256}, {1024, 1024}, {4096, 2048}});
 }
 
 }  // namespace

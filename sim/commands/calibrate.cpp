@@ -8,6 +8,7 @@
 
 #include "sim/commands/calibration.hpp"
 #include "sim/commands/child_program.hpp"
+#include "sim/commands/execution.hpp"
 #include "sim/core/error.hpp"
 #include "sim/cost/host_fit.hpp"
 
@@ -100,9 +101,7 @@ int calibrate_command(const CommandLine& line) {
   app.add_flag("--threads", threads, "ranks are threads")->excludes(with_mpi);
   app.footer("example: headway calibrate --backend cpu -o my-machine.json");
   if (const ParseResult parsed = parse(app, line); !parsed.proceed) return parsed.exit_code;
-  if (backend == "cuda") {
-    throw InvalidInput("--backend", "", "cuda is not built yet; expected cpu");
-  }
+  require_built_backend(backend);
   if (mpi) request.transport = "mpi";
   if (threads) request.transport = "threads";
   const Profile profile = calibrate_cpu(request, line);

@@ -304,9 +304,7 @@ int crosscheck_command(const CommandLine& line) {
                "headway crosscheck");
   add_options(app, arguments);
   if (const ParseResult parsed = parse(app, line); !parsed.proceed) return parsed.exit_code;
-  if (arguments.backend == "cuda") {
-    throw InvalidInput("--backend", "", "cuda is not built yet; expected cpu");
-  }
+  require_built_backend(arguments.backend);
   const std::vector<NamedJob> jobs = read_jobs(arguments.jobs);
   Profile profile;
   if (arguments.profile.empty()) {

@@ -103,9 +103,7 @@ int execute_command(const CommandLine& line) {
                "headway execute");
   add_options(app, arguments);
   if (const ParseResult parsed = parse(app, line); !parsed.proceed) return parsed.exit_code;
-  if (arguments.backend == "cuda") {
-    throw InvalidInput("--backend", "", "cuda is not built yet; expected cpu");
-  }
+  require_built_backend(arguments.backend);
   const Job job = arguments.job.read();
   print_notes(job, line);
   Program program = lower(job);

@@ -76,6 +76,11 @@ std::string rank_under_mpirun() {
 
 }  // namespace
 
+void require_built_backend(const std::string& backend) {
+  if (backend != "cpu")
+    throw InvalidInput("--backend", "", backend + " is not built yet; expected cpu");
+}
+
 bool under_mpirun() { return !rank_under_mpirun().empty(); }
 
 std::optional<Execution> execute_job(const Job& job, const Program& program,

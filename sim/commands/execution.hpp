@@ -34,6 +34,9 @@ struct Execution {
 std::optional<Execution> execute_job(const Job& job, const Program& program,
                                      const ExecutionRequest& request);
 
+// Throws InvalidInput for a backend that this version does not have.
+void require_built_backend(const std::string& backend);
+
 // Whether an mpirun has started this process, as one of several.
 bool under_mpirun();
 

@@ -88,8 +88,7 @@ class MegatronImport {
  public:
   MegatronImport(const Words& words, const std::string& file)
       : launcher_(launcher_words(words), file, problems_),
-        arguments_(training_words(words), file, problems_),
-        file_(file) {}
+        arguments_(training_words(words), file, problems_) {}
 
   JobDraft draft() {
     draft_.set("software.framework", "megatron-core");
@@ -488,7 +487,6 @@ class MegatronImport {
 
   Problems problems_;
   FlagArguments launcher_, arguments_;
-  std::string file_;
   JobDraft draft_;
 };
 

@@ -179,9 +179,8 @@ class Script {
     }
     if (at_ == from) ++at_;  // a bracket that opens nothing
     // "${ARGS[@]}" is as many words as the array has; a plain quoted variable is one.
-    if (!quoted_whole_ && substituted_ && !quoted) {
-      add_split(word, words);
-    } else if (!quoted_whole_ && array_in_quotes_) {
+    const bool several = quoted ? array_in_quotes_ : substituted_;
+    if (several && !quoted_whole_) {
       add_split(word, words);
     } else if (quoted || !word.empty()) {
       words.push_back(std::move(word));
