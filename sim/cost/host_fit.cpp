@@ -186,6 +186,7 @@ void fit_attention_rates(std::vector<AttentionSample> samples, double issue_s,
     for (AttentionRate rate : {fit.forward, fit.backward}) {
       rate.kernel = kernel;
       rate.source = source;
+      rate.band = std::min(rate.band, 1.0);  // a busy machine may say anything
       profile.attention.push_back(std::move(rate));
     }
   }
