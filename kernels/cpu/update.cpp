@@ -8,15 +8,28 @@ namespace {
 
 constexpr double kClipGuard = 1e-6;  // torch.nn.utils.clip_grad_norm_: limit / (norm + 1e-6)
 
+// Elements that pass through the caches at a time: gradients of a whole model are not copied.
+constexpr std::int64_t kChunk = 16384;
+
+// Calls visit(first, values) for every chunk of an operand, converted.
+template <typename T, typename Visit>
+void in_chunks(const Operand& operand, Visit visit) {
+  std::vector<T> values(static_cast<std::size_t>(std::min(kChunk, operand.elements())));
+  for (std::int64_t first = 0; first < operand.elements(); first += kChunk) {
+    values.resize(static_cast<std::size_t>(std::min(kChunk, operand.elements() - first)));
+    load(operand, first, static_cast<std::int64_t>(values.size()), values.data());
+    visit(first, values);
+  }
+}
+
 template <typename T>
 void squared_norm(const OperandsOf& operands) {
   if (operands.reads() < 2) operands.refuse("expected gradients and the total");
   double sum = 0;
   for (std::size_t i = 0; i + 1 < operands.reads(); ++i) {
-    const Input<T> x(operands.read(i));
-    for (std::int64_t j = 0; j < operands.read(i).elements(); ++j) {
-      sum += static_cast<double>(x[j]) * static_cast<double>(x[j]);
-    }
+    in_chunks<T>(operands.read(i), [&](std::int64_t, const std::vector<T>& values) {
+      for (const T value : values) sum += static_cast<double>(value) * static_cast<double>(value);
+    });
   }
   operands.read(operands.reads() - 1, 1);
   Output<T> total(operands.write(0, 1), true);
@@ -27,15 +40,15 @@ template <typename T>
 void clip(const OperandsOf& operands, const Placement& placement) {
   const Input<T> total(operands.read(0, 1));
   const double norm = std::sqrt(static_cast<double>(total[0]));
-  const double factor =
-      placement.clip_norm > 0 ? std::min(1.0, placement.clip_norm / (norm + kClipGuard)) : 1.0;
+  const T factor = static_cast<T>(
+      placement.clip_norm > 0 ? std::min(1.0, placement.clip_norm / (norm + kClipGuard)) : 1.0);
   for (std::size_t i = 0; i < operands.writes(); ++i) {
-    const Operand& gradient = operands.write(i);
-    const Input<T> old(operands.read(i + 1, gradient.elements()));
-    Output<T> scaled(gradient, true);
-    for (std::int64_t j = 0; j < gradient.elements(); ++j) {
-      scaled[j] = old[j] * static_cast<T>(factor);
-    }
+    const Operand& scaled = operands.write(i);
+    in_chunks<T>(operands.read(i + 1, scaled.elements()),
+                 [&](std::int64_t first, std::vector<T>& values) {
+                   for (T& value : values) value *= factor;
+                   store(scaled, first, static_cast<std::int64_t>(values.size()), values.data());
+                 });
   }
 }
 
@@ -55,31 +68,49 @@ void validate_norm(const OperandsOf& operands, const Placement& placement) {
 }
 
 // The masters (all written but `states`) and the gradients (all read but masters and states), each
-// as one flat array as long as the longer of the two.
+// as one flat array as long as the longer of the two, that passes through the caches in chunks: a
+// whole model may be one operand, and is not copied.
 template <typename T>
-struct FlatUpdate {
+class FlatUpdate {
+ public:
   FlatUpdate(const OperandsOf& operands, std::size_t states)
-      : masters(operands.write_group(0, operands.writes() - states)) {
-    if (operands.reads() < masters.size() + states + 1) operands.refuse("it reads no gradient");
-    const auto gradients =
-        operands.read_group(masters.size(), operands.reads() - masters.size() - states);
-    size = std::max(elements_of(masters), elements_of(gradients));
-    master = load_group<T>(operands.read_group(0, masters.size()), size);
-    gradient = load_group<T>(gradients, size);
+      : masters_(operands.write_group(0, operands.writes() - states)) {
+    if (operands.reads() < masters_.size() + states + 1) operands.refuse("it reads no gradient");
+    old_masters_ = operands.read_group(0, masters_.size());
+    gradients_ = operands.read_group(masters_.size(), operands.reads() - masters_.size() - states);
+    size_ = std::max(elements_of(masters_), elements_of(gradients_));
   }
 
-  std::span<const Operand> masters;
-  std::int64_t size = 0;
-  std::vector<T> master, gradient;
+  std::size_t masters() const { return masters_.size(); }
+  std::int64_t master_elements() const { return elements_of(masters_); }
+
+  // Calls update(element, master, gradient) for every element; `master` is changed in place.
+  template <typename Update>
+  void for_each(Update update) const {
+    std::vector<T> master(static_cast<std::size_t>(std::min(kChunk, size_))), gradient(master);
+    for (std::int64_t first = 0; first < size_; first += kChunk) {
+      const std::int64_t count = std::min(kChunk, size_ - first);
+      load_range(old_masters_, first, count, master.data());
+      load_range(gradients_, first, count, gradient.data());
+      for (std::int64_t i = 0; i < count; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        update(first + i, master[at], gradient[at]);
+      }
+      store_range<T>(masters_, first, count, master.data());
+    }
+  }
+
+ private:
+  std::span<const Operand> masters_, old_masters_, gradients_;
+  std::int64_t size_ = 0;
 };
 
 template <typename T>
 void sgd(const OperandsOf& operands, const Placement& placement) {
-  FlatUpdate<T> flat(operands, 0);
-  for (std::size_t i = 0; i < flat.master.size(); ++i) {
-    flat.master[i] -= static_cast<T>(placement.learning_rate) * flat.gradient[i];
-  }
-  store_group(flat.masters, flat.master);
+  const T rate = static_cast<T>(placement.learning_rate);
+  FlatUpdate<T>(operands, 0).for_each([&](std::int64_t, T& master, T gradient) {
+    master -= rate * gradient;
+  });
 }
 
 // AdamW with decoupled decay and bias correction, as torch.optim.AdamW.
@@ -93,23 +124,20 @@ void adam(const OperandsOf& operands, const Placement& placement) {
   const T correction1 = static_cast<T>(1.0 - std::pow(c.beta1, step));
   const T correction2 = static_cast<T>(1.0 - std::pow(c.beta2, step));
   const T beta1 = static_cast<T>(c.beta1), beta2 = static_cast<T>(c.beta2);
-  FlatUpdate<T> flat(operands, 2);
-  const std::int64_t moments = operands.write(flat.masters.size()).elements();
-  if (moments < elements_of(flat.masters))
-    operands.refuse("the moments are shorter than the master");
-  Output<T> first(operands.write(flat.masters.size(), moments), true),
-      second(operands.write(flat.masters.size() + 1, moments), true);
+  const FlatUpdate<T> flat(operands, 2);
+  const std::int64_t moments = operands.write(flat.masters()).elements();
+  if (moments < flat.master_elements()) operands.refuse("the moments are shorter than the master");
+  Output<T> first(operands.write(flat.masters(), moments), true),
+      second(operands.write(flat.masters() + 1, moments), true);
   const Input<T> old_first(operands.read(operands.reads() - 2, moments)),
       old_second(operands.read(operands.reads() - 1, moments));
-  for (std::int64_t i = 0; i < std::min(moments, flat.size); ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    const T gradient = flat.gradient[at];
+  flat.for_each([&](std::int64_t i, T& master, T gradient) {
+    if (i >= moments) return;
     first[i] = beta1 * old_first[i] + (T{1} - beta1) * gradient;
     second[i] = beta2 * old_second[i] + (T{1} - beta2) * gradient * gradient;
     const T denominator = std::sqrt(second[i] / correction2) + static_cast<T>(c.epsilon);
-    flat.master[at] = flat.master[at] * decay - rate * (first[i] / correction1) / denominator;
-  }
-  store_group(flat.masters, flat.master);
+    master = master * decay - rate * (first[i] / correction1) / denominator;
+  });
 }
 
 }  // namespace
