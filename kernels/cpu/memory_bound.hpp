@@ -28,6 +28,8 @@ void compute_quantisation(const Kernel& kernel, const OperandsOf& operands);  //
 template <typename T>
 void compute_columns(const Kernel& kernel, const OperandsOf& operands);  // splits, joins, merges
 template <typename T>
+void compute_mix(const Kernel& kernel, const OperandsOf& operands);  // of two rows by their logits
+template <typename T>
 void compute_update(const Kernel& kernel, const OperandsOf& operands,
                     const Placement& placement);  // norm, clipping, optimizers
 

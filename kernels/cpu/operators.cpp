@@ -68,6 +68,9 @@ void compute_kernel(const Kernel& kernel, const OperandsOf& operands, const Plac
     case KernelKind::kJoinColumns:
     case KernelKind::kAttentionMerge:
       return compute_columns<T>(kernel, operands);
+    case KernelKind::kMixForward:
+    case KernelKind::kMixBackward:
+      return compute_mix<T>(kernel, operands);
     case KernelKind::kSquaredNorm:
     case KernelKind::kClip:
     case KernelKind::kValidateNorm:

@@ -140,6 +140,10 @@ Passes passes(const Kernel& kernel) {
       return {1, 1, 0, 1};
     case KernelKind::kAttentionMerge:  // the block read, the sum read and written
       return {1, 2, 0, 1};
+    case KernelKind::kMixForward:  // eager: softmax, two products, their sum
+      return {2 + 2 + 2, 2 + 1, 0, 4};
+    case KernelKind::kMixBackward:  // da, db; two sums of products over columns; softmax backward
+      return {2 + 4, 2, 0, 7};
     case KernelKind::kGradientAccumulate:  // gradient read, main gradient read and written
       return {1, 2, 0, 1};
     case KernelKind::kBiasBackward:

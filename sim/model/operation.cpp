@@ -19,7 +19,7 @@ static_assert(kAttentionKernels.size() == static_cast<std::size_t>(AttentionKern
 constexpr std::array<std::string_view, 3> kTokenOrders = {"contiguous", "zigzag", "striped"};
 static_assert(kTokenOrders.size() == static_cast<std::size_t>(TokenOrder::kStriped) + 1);
 
-constexpr std::array<std::string_view, 54> kKernelKinds = {"embedding_forward",
+constexpr std::array<std::string_view, 56> kKernelKinds = {"embedding_forward",
                                                            "embedding_backward",
                                                            "position_forward",
                                                            "position_backward",
@@ -67,6 +67,8 @@ constexpr std::array<std::string_view, 54> kKernelKinds = {"embedding_forward",
                                                            "split_columns",
                                                            "join_columns",
                                                            "attention_merge",
+                                                           "mix_forward",
+                                                           "mix_backward",
                                                            "squared_norm",
                                                            "clip",
                                                            "validate_norm",

@@ -155,6 +155,9 @@ enum class KernelKind : std::uint8_t {
   kJoinColumns,         // x...                                         -> y[rows, n] (the inverse)
   kAttentionMerge,      // context of a block, its statistics, context of the blocks before, theirs
                         //                                              -> context, statistics (of all)
+  kMixForward,          // a[rows, columns], b, logits fp32[rows, 2]    -> y (a and b by the softmax of
+                        //   a row's two logits)
+  kMixBackward,         // dy, a, b, logits                             -> da, db, dlogits
   kSquaredNorm,         // x..., total fp64[1]                          -> total (accumulates)
   kClip,                // total (squared), gradient...                 -> gradient... (scaled if over limit)
   kValidateNorm,        // total fp64[1] (squared)                      -> validated (the same; a total over
@@ -191,7 +194,8 @@ struct Kernel {
 
 // Matrix multiplications of one matrix per expert, one launch. The rows of expert g, which follow one
 // another, are multiplied by the g-th of the `groups` equal blocks of w. m is the expected sum.
-// `counts`: int32[parts, groups]; an expert has the sum of its column.
+// `counts`: int32[parts, groups]; an expert has the sum of its column, and the next one's rows begin
+// at a multiple of `multiple` (what a recipe of 8 bits asks for; rows between are zeros).
 struct GroupedGemm {
   // forward:         x[m,k], w[groups n,k], counts        -> y[m,n]
   // input gradient:  dy[m,n], w[groups n,k], counts       -> dx[m,k]
@@ -202,6 +206,7 @@ struct GroupedGemm {
   DataType type = DataType::kBf16;
   DataType output = DataType::kBf16;
   bool accumulate = false;
+  std::int64_t multiple = 1;
   friend bool operator==(const GroupedGemm&, const GroupedGemm&) = default;
 };
 
@@ -239,6 +244,10 @@ struct Routing {
   std::int64_t capacity = 0, token_groups = 1;
   bool by_score = false;     // those of the highest weight are kept, else the first
   bool padded = false;       // every expert takes exactly its capacity, empty rows are zeros
+  // kAssign, of the tokens of all ranks: choices of other ranks' experts stand nowhere (-1), and
+  // counts are those of its own `local_experts`.
+  bool own_experts = false;
+  std::int64_t multiple = 1;  // kSort, kUnsort: as of the grouped products between them
   bool with_chosen = false;  // the optional operands of the kind
   double auxiliary = 0;      // kChooseBackward: d loss / d score is this times chosen
   friend bool operator==(const Routing&, const Routing&) = default;
@@ -277,6 +286,8 @@ struct Collective {
   // All-to-all: elements that leave the node, where a token is sent once to each node and spread
   // inside (DeepEP); -1: as many as even shares of all members have it.
   std::int64_t network_elements = -1;
+  // Multiprocessors that move the data where it is not NCCL that does (DeepEP); 0: NCCL's channels.
+  std::int64_t multiprocessors = 0;
   friend bool operator==(const Collective&, const Collective&) = default;
 };
 

@@ -70,6 +70,12 @@ struct ExpertPlan {
   std::optional<double> capacity_factor;
   bool auxiliary_loss = true;
   Dispatch dispatch = Dispatch::kAllToAll;
+  // Tokens go to their experts, and gradients of what comes back, in 8 bits (DeepSeek-V3, arXiv
+  // 2412.19437, section 3.3.3); what is summed on the way back keeps its 16.
+  bool dispatch_in_8_bits = false;
+  // The forward pass of one micro-batch and the backward pass of another are issued in turns, so
+  // that the tokens of one travel beside the products of the other.
+  bool overlap = false;
   bool shared_overlap = false;  // shared experts are computed while tokens travel
   // Nodes that a token's choices reach at most (0: all). A limit of the router, where the groups of
   // its experts are nodes.

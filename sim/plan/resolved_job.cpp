@@ -227,6 +227,10 @@ class ResolvedJob {
     leaf("drop", moe.capacity_factor.has_value());
     leaf("aux_loss", moe.auxiliary_loss);
     leaf("dispatch", name(moe.dispatch));
+    leaf("dispatch_dtype", moe.dispatch_in_8_bits ? "fp8" : "bf16");
+    if (moe.nodes_per_token > 0) leaf("max_nodes_per_token", moe.nodes_per_token);
+    leaf("shared_overlap", moe.shared_overlap);
+    leaf("overlap", moe.overlap);
     writer_.end_object();
     section_ = "plan.";
   }

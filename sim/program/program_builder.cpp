@@ -182,14 +182,14 @@ ParameterId ProgramBuilder::matrix(const std::string& name, const std::vector<Pa
 
 ParameterId ProgramBuilder::own_tokens_matrix(const std::string& name,
                                               const std::vector<PartShape>& parts, bool per_layer,
-                                              bool accumulates) {
-  return matrix(name, parts, Spread{-1, true, false, {}}, per_layer, accumulates, {});
+                                              bool accumulates, std::optional<DataType> type) {
+  return matrix(name, parts, Spread{-1, true, false, {}}, per_layer, accumulates, type);
 }
 
 ParameterId ProgramBuilder::expert_matrix(const std::string& name,
                                           const std::vector<PartShape>& parts, int dimension,
-                                          bool accumulates) {
-  return matrix(name, parts, Spread{dimension, false, true, {}}, true, accumulates, {});
+                                          bool accumulates, std::optional<DataType> type) {
+  return matrix(name, parts, Spread{dimension, false, true, {}}, true, accumulates, type);
 }
 
 ParameterId ProgramBuilder::vector(const std::string& name, const std::vector<PartShape>& parts,

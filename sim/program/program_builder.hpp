@@ -118,11 +118,12 @@ class ProgramBuilder {
                      const std::vector<std::string>& axes = {"tp"});
   // A matrix that every rank holds and applies to its own tokens: its gradient is partial.
   ParameterId own_tokens_matrix(const std::string& name, const std::vector<PartShape>& parts,
-                                bool per_layer, bool accumulates);
+                                bool per_layer, bool accumulates,
+                                std::optional<DataType> type = {});
   // A matrix for each expert, one behind the other: `parts` of all experts, spread over the expert
   // group, and of each sharded along `dimension` over etp.
   ParameterId expert_matrix(const std::string& name, const std::vector<PartShape>& parts,
-                            int dimension, bool accumulates);
+                            int dimension, bool accumulates, std::optional<DataType> type = {});
   // A vector (bias, norm): one column. `partial` as in Parameter.
   ParameterId vector(const std::string& name, const std::vector<PartShape>& parts, bool sharded,
                      bool per_layer, bool partial, InitialValue initial);

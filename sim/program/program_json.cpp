@@ -241,6 +241,7 @@ class Writer {
     json_.field("m", gemm.m).field("n", gemm.n).field("k", gemm.k);
     json_.field("type", headway::name(gemm.type)).field("output", headway::name(gemm.output));
     unless("accumulate", gemm.accumulate, false);
+    unless("multiple", gemm.multiple, std::int64_t{1});
     json_.end_object();
   }
   void shape(const Routing& routing) {
@@ -258,6 +259,8 @@ class Writer {
     unless("token_groups", routing.token_groups, usual.token_groups);
     unless("by_score", routing.by_score, usual.by_score);
     unless("padded", routing.padded, usual.padded);
+    unless("own_experts", routing.own_experts, usual.own_experts);
+    unless("multiple", routing.multiple, usual.multiple);
     unless("with_chosen", routing.with_chosen, usual.with_chosen);
     unless("auxiliary", routing.auxiliary, usual.auxiliary);
     json_.end_object();
@@ -309,6 +312,7 @@ class Writer {
       json_.field("shares", headway::name(collective.shares));
     }
     unless("network_elements", collective.network_elements, std::int64_t{-1});
+    unless("multiprocessors", collective.multiprocessors, std::int64_t{0});
     json_.end_object();
   }
   void shape(const HostWork& work) {
@@ -747,6 +751,7 @@ class Reader {
     gemm.type = type(object, "type");
     gemm.output = type(object, "output");
     gemm.accumulate = object.boolean("accumulate").value_or(false);
+    gemm.multiple = object.integer("multiple", kDegree).value_or(1);
     return gemm;
   }
   Routing routing(ObjectReader& object) {
@@ -770,6 +775,8 @@ class Reader {
     routing.token_groups = count("token_groups", routing.token_groups);
     routing.by_score = object.boolean("by_score").value_or(routing.by_score);
     routing.padded = object.boolean("padded").value_or(routing.padded);
+    routing.own_experts = object.boolean("own_experts").value_or(routing.own_experts);
+    routing.multiple = object.integer("multiple", kDegree).value_or(routing.multiple);
     routing.with_chosen = object.boolean("with_chosen").value_or(routing.with_chosen);
     routing.auxiliary = object.number("auxiliary").value_or(routing.auxiliary);
     return routing;
@@ -828,6 +835,7 @@ class Reader {
     collective.shares = choice<Shares>(object, "shares", Shares::kBackByCounts, Shares::kEqual);
     collective.network_elements =
         object.integer("network_elements", {.min = -1, .max = kCount.max}).value_or(-1);
+    collective.multiprocessors = object.integer("multiprocessors", kCount).value_or(0);
     return collective;
   }
 
