@@ -76,6 +76,12 @@ void compute_kernel(const Kernel& kernel, const OperandsOf& operands, const Plac
     case KernelKind::kValidateNorm:
     case KernelKind::kSgd:
     case KernelKind::kAdam:
+    case KernelKind::kLion:
+    case KernelKind::kMomentum:
+    case KernelKind::kNormalise:
+    case KernelKind::kWeightedSum:
+    case KernelKind::kFactoredDirection:
+    case KernelKind::kDecayedStep:
       return compute_update<T>(kernel, operands, placement);
   }
   operands.refuse("the CPU executor does not know this kernel");

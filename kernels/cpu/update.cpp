@@ -153,8 +153,10 @@ void compute_update(const Kernel& kernel, const OperandsOf& operands, const Plac
       return validate_norm<T>(operands, placement);
     case KernelKind::kSgd:
       return sgd<T>(operands, placement);
-    default:
+    case KernelKind::kAdam:
       return adam<T>(operands, placement);
+    default:
+      operands.refuse("the CPU executor does not know this update");
   }
 }
 

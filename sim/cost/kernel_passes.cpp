@@ -160,6 +160,15 @@ Passes passes(const Kernel& kernel) {
       return {2, 1, 0, 1};
     case KernelKind::kAdam:  // master, gradient, two moments read; master, moments written
       return {4, 3, 0, 1};
+    case KernelKind::kLion:  // as Adam, with one moment
+      return {3, 2, 0, 1};
+    case KernelKind::kMomentum:  // gradient and momentum read; momentum and direction written
+      return {2, 2, 0, 1};
+    case KernelKind::kFactoredDirection:  // squares summed, then the gradient read once more
+      return {2, 1, 0, 2};
+    case KernelKind::kDecayedStep:
+    case KernelKind::kWeightedSum:
+      return {2, 1, 0, 1};
     case KernelKind::kCrossEntropyLoss:
     case KernelKind::kLossSum:
       return {2, 1, 0, 1};
@@ -174,6 +183,7 @@ Passes passes(const Kernel& kernel) {
     case KernelKind::kTranspose:
     case KernelKind::kRollAmax:
     case KernelKind::kValidateNorm:
+    case KernelKind::kNormalise:
       return {1, 1, 0, 1};
   }
   return {};

@@ -19,7 +19,7 @@ static_assert(kAttentionKernels.size() == static_cast<std::size_t>(AttentionKern
 constexpr std::array<std::string_view, 3> kTokenOrders = {"contiguous", "zigzag", "striped"};
 static_assert(kTokenOrders.size() == static_cast<std::size_t>(TokenOrder::kStriped) + 1);
 
-constexpr std::array<std::string_view, 56> kKernelKinds = {"embedding_forward",
+constexpr std::array<std::string_view, 62> kKernelKinds = {"embedding_forward",
                                                            "embedding_backward",
                                                            "position_forward",
                                                            "position_backward",
@@ -74,6 +74,12 @@ constexpr std::array<std::string_view, 56> kKernelKinds = {"embedding_forward",
                                                            "validate_norm",
                                                            "sgd",
                                                            "adam",
+                                                           "lion",
+                                                           "momentum",
+                                                           "normalise",
+                                                           "weighted_sum",
+                                                           "factored_direction",
+                                                           "decayed_step",
                                                            "cast_parameters"};
 static_assert(kKernelKinds.size() == static_cast<std::size_t>(KernelKind::kCastParameters) + 1);
 
@@ -119,7 +125,7 @@ double real(std::int64_t number) { return static_cast<double>(number); }
 
 struct FlopsOf {
   Flops operator()(const Gemm& gemm) const {
-    return {2.0 * real(gemm.m) * real(gemm.n) * real(gemm.k)};
+    return {2.0 * real(gemm.batch) * real(gemm.m) * real(gemm.n) * real(gemm.k)};
   }
   Flops operator()(const GroupedGemm& gemm) const {
     return {2.0 * real(gemm.m) * real(gemm.n) * real(gemm.k)};
@@ -177,9 +183,9 @@ bool depends_on_place(const Attention& attention) {
   return attention.causal && attention.ring > 1 && attention.order == TokenOrder::kContiguous;
 }
 
-// By positions, a query sees a key that does not come after it. Zigzag: of a block from elsewhere all
-// queries see the first half of the keys, or half of the queries sees all; gathered keys are seen by
-// half on average. Striped: a block from elsewhere is causal too, but for its diagonal.
+// By positions, a query sees a key that does not come after it. Zigzag: of a block from elsewhere
+// all queries see the first half of the keys, or half of the queries sees all; gathered keys are
+// seen by half on average. Striped: a block from elsewhere is causal too, but for its diagonal.
 std::optional<Attention> computed_part(const Attention& attention, std::int64_t place) {
   if (!attention.causal || attention.ring == 1) return attention;
   Attention part = attention;

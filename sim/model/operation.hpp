@@ -7,10 +7,10 @@
 // if it is overwritten whole, and among both if its old value matters.
 //
 // Flat groups. Where a collective or a kernel of the optimizer (kZero, kSplitSequence, kSquaredNorm,
-// kClip, kSgd, kAdam, kCastParameters) names several buffers for one operand, they stand for their
-// concatenation in that order, padded with zeros at the end to the operand's size ("x..."). Which
-// buffers belong to which operand follows from the writes, which name the same ones: kAdam writes
-// master..., m, v and reads master..., gradient..., m, v.
+// kClip, kSgd, kAdam, kLion, kMomentum, kDecayedStep, kCastParameters) names several buffers for one
+// operand, they stand for their concatenation in that order, padded with zeros at the end to the
+// operand's size ("x..."). Which buffers belong to which operand follows from the writes, which name
+// the same ones: kAdam writes master..., m, v and reads master..., gradient..., m, v.
 //
 // Shares. An all-gather concatenates, and a reduce-scatter and kSplitSequence cut, along the rows;
 // along the columns where both operands have the same number of rows, more than one.
@@ -38,6 +38,7 @@ enum class GemmRole : std::uint8_t {
 struct Gemm {
   GemmRole role = GemmRole::kForward;
   std::int64_t m = 0, n = 0, k = 0;  // always of the forward GEMM: tokens, outputs, inputs
+  std::int64_t batch = 1;            // products, one for each of as many equal blocks of rows
   DataType type = DataType::kBf16;   // of the inputs
   DataType output = DataType::kBf16;
   bool bias = false;        // forward: the bias is added in the epilogue
@@ -67,6 +68,7 @@ struct Attention {
   std::int64_t sequence_q = 0, sequence_kv = 0;
   std::int64_t head_dim = 0, head_dim_v = 0;
   bool causal = true;
+  std::int64_t window = 0;  // keys that a query sees at most, its own token's among them; 0: all
   bool dropout = false;
   bool fused = true;  // unfused attention: scale, mask and softmax in one kernel
   AttentionKernel kernel = AttentionKernel::kFlash2;
@@ -138,7 +140,8 @@ enum class KernelKind : std::uint8_t {
                         //                                              -> a (loss scale (a / sums - b))
   kFusedCrossEntropyForward,   // logits, targets -> loss, statistics (whole vocabulary on the rank)
   kFusedCrossEntropyBackward,  // logits, targets, statistics -> dlogits
-  kLossSum,             // loss fp32[rows], total fp64[1]               -> total (accumulates)
+  kLossSum,             // loss fp32[rows], total fp64[1]               -> total (accumulates the sum
+                        //   times `scale`)
   kCast,                // x                                            -> y of another type
   kAmax,                // x                                            -> amax fp32[1]
   kQuantise,            // x, [amax (current) or history fp32[2] (delayed: now, the step before)]
@@ -164,6 +167,15 @@ enum class KernelKind : std::uint8_t {
                         //   the limit is refused: it would have been clipped)
   kSgd,                 // master..., gradient...                       -> master...
   kAdam,                // master..., gradient..., m, v                 -> master..., m, v
+  kLion,                // master..., gradient..., m                    -> master..., m
+  kMomentum,            // gradient..., m                               -> m, y (Nesterov's: the gradient
+                        //   and the decayed m)
+  kNormalise,           // x, total fp64[1] (squared)                   -> y (x over the norm)
+  kWeightedSum,         // a, b                                         -> y (scale a + other_scale b)
+  kFactoredDirection,   // gradient[rows, columns], r fp32[rows], c fp32[columns]
+                        //   -> r, c, y (Adafactor's; of a vector, one column, c is not there)
+  kDecayedStep,         // master..., y...                              -> master... (decayed, and the
+                        //   rate times `scale` y taken off)
   kCastParameters,      // master                                       -> parameter...
 };
 
@@ -174,7 +186,9 @@ struct Kernel {
   DataType output = DataType::kBf16;
   bool fused = true;    // one pass in one kernel; false: eager passes of the framework
   bool bias = false;    // the optional operands of the kind
-  double scale = 1.0;   // kScale, loss scale of kCrossEntropyBackward
+  double scale = 1.0;   // kScale, kLossSum, kWeightedSum, kDecayedStep, loss scale of
+                        // kCrossEntropyBackward
+  double other_scale = 1.0;  // kWeightedSum: of b
   std::int64_t head_dim = 0;  // rotary: columns that turn together; kAttentionMerge: of a head
   // kQuantise: where the scales come from, and what shares one (0 x 0: the whole tensor); the blocks
   // of y' run the other way. `transposed`: y' is written too.

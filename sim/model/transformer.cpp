@@ -160,6 +160,7 @@ static_assert(kConventions.size() == static_cast<std::size_t>(FlopsConvention::k
 }  // namespace
 
 bool Transformer::is_expert_layer(std::int64_t layer) const {
+  layer = std::min(layer, num_hidden_layers - 1);
   return num_experts > 0 && layer >= experts.first_dense_layers && layer % experts.frequency == 0;
 }
 
@@ -190,6 +191,12 @@ ParameterCount count_parameters(const Transformer& model, std::int64_t sequence_
   count.head = model.tie_word_embeddings ? 0 : count.embedding;
   const std::int64_t outside = count.embedding + count.position + count.final_norm + count.head +
                                (model.num_hidden_layers - expert_layers) * count.layer;
+  if (model.num_nextn_predict_layers > 0) {
+    const bool experts = model.is_expert_layer(model.num_hidden_layers);
+    // The projection of two normed hidden states to one, and the norm before the head.
+    count.prediction = (experts ? count.expert_layer : count.layer) + 3 * count.final_norm +
+                       2 * model.hidden_size * model.hidden_size;
+  }
   count.total = outside + expert_layers * count.expert_layer;
   count.active = outside + expert_layers * active_expert_layer;
   return count;

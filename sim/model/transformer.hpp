@@ -68,6 +68,7 @@ struct Transformer {
   std::optional<LatentAttention> latent_attention;  // head_dim is then that of queries and keys
   std::int64_t num_nextn_predict_layers = 0;        // multi-token prediction
 
+  // Layers behind the last are those of multi-token prediction: as the last one.
   bool is_expert_layer(std::int64_t layer) const;
   std::int64_t expert_layer_count() const;
 
@@ -85,6 +86,8 @@ struct ParameterCount {
   std::int64_t expert_layer = 0;  // one layer with experts; 0 where there is none
   std::int64_t final_norm = 0;
   std::int64_t head = 0;  // 0 where tied
+  // One module of multi-token prediction, without the word table and the head, which it shares.
+  std::int64_t prediction = 0;
   std::int64_t total = 0;
   std::int64_t active = 0;  // those a token passes: of the routed experts only the top k
 };

@@ -27,6 +27,10 @@ std::vector<std::string> names(const LayerParts& parts) {
   if (parts.core_attention) words.emplace_back("core_attn");
   if (parts.norms) words.emplace_back("layernorm");
   if (parts.mlp) words.emplace_back("mlp");
+  if (parts.up_projections) words.emplace_back("mla_up_proj");
+  if (parts.expert_activation) words.emplace_back("moe_act");
+  if (parts.shared_experts) words.emplace_back("shared_experts");
+  if (parts.experts) words.emplace_back("moe");
   return words;
 }
 

@@ -53,9 +53,12 @@ std::string_view name(Vocabulary vocabulary);     // "parallel-1"
 // Parts of a layer that are recomputed, or kept, alone (Megatron-LM, --recompute-modules).
 struct LayerParts {
   bool core_attention = false, norms = false, mlp = false;
+  bool up_projections = false;  // of latent attention, with the rotation of its heads
+  // Of an expert layer: the activation between an expert's matrices, the shared experts, all of it.
+  bool expert_activation = false, shared_experts = false, experts = false;
   friend bool operator==(const LayerParts&, const LayerParts&) = default;
 };
-std::vector<std::string> names(const LayerParts& parts);  // "core_attn", "layernorm", "mlp"
+std::vector<std::string> names(const LayerParts& parts);  // "core_attn", "layernorm", "moe_act"
 
 // How tokens find their experts; meaningful where the model has experts.
 enum class ExpertKind : std::uint8_t { kMegatron, kGshard, kSwitch, kGlam, kDeepspeed, kDeepseek };
@@ -120,7 +123,7 @@ struct ParallelPlan {
   std::int64_t recompute_layers = 0;  // full: of each virtual stage, its first so many; 0: all
   LayerParts recomputed_parts = {.core_attention = true};  // selective
   LayerParts kept_parts = {};                              // full: saved all the same
-  std::string optimizer = "adamw";                         // "adamw", "sgd"
+  std::string optimizer = "adamw";                         // "adafactor", "sgd", "lion", "muon"
   bool synchronous_optimizer = true;                       // global gradient norm before the step
   Vocabulary vocabulary = Vocabulary::kLastStage;
   std::string order = "tp-cp-ep-dp-pp";

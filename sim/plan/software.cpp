@@ -206,6 +206,17 @@ const std::map<std::string, Preset>& presets() {
 
 }  // namespace
 
+std::vector<std::string> names(const GraphScope& scope) {
+  std::vector<std::string> words;
+  if (scope.layer) words.emplace_back("layer");
+  if (scope.attention) words.emplace_back("attn");
+  if (scope.mlp) words.emplace_back("mlp");
+  if (scope.experts) words.emplace_back("moe");
+  if (scope.router) words.emplace_back("moe_router");
+  if (scope.preprocess) words.emplace_back("moe_preprocess");
+  return words;
+}
+
 const std::vector<std::pair<std::string, AttentionKernel>>& attention_words() {
   static const std::vector<std::pair<std::string, AttentionKernel>> words = {
       {"unfused", AttentionKernel::kUnfused},

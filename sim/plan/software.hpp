@@ -27,6 +27,17 @@ enum class GradientAccumulation : std::uint8_t {
 
 enum class Launch : std::uint8_t { kEager, kCudaGraph };
 
+// Parts of the model whose kernels the host launches as one captured graph (Megatron-LM,
+// --cuda-graph-scope): whole layers, the attention half, the dense MLP half, the expert half (only
+// where its shapes are fixed), the expert half up to the router's choices, or up to the exchange.
+struct GraphScope {
+  bool layer = false, attention = false, mlp = false;
+  bool experts = false, router = false, preprocess = false;
+  bool any() const { return layer || attention || mlp || experts || router || preprocess; }
+  friend bool operator==(const GraphScope&, const GraphScope&) = default;
+};
+std::vector<std::string> names(const GraphScope& scope);  // "attn", "moe_router"
+
 struct Software {
   std::string framework = "headway";
   std::string source;
@@ -51,6 +62,7 @@ struct Software {
   std::int64_t vocabulary_multiple = 128;  // padded to this times tp; 1: not padded
   bool pad_vocabulary_at_tp1 = true;
   Launch launch = Launch::kEager;
+  GraphScope graph_scope;  // of cuda_graph; nothing: the whole iteration is one graph
 
   bool launch_blocking = false;  // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel
 

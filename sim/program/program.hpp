@@ -90,6 +90,7 @@ struct BufferFamily {
   bool per_micro_batch = false;
   InitialValue initial = InitialValue::kUndefined;
   double initial_scale = 0;
+  std::int64_t ahead = 0;  // kTokens, kTargets: so many positions later still
   // Parameters and their gradients: the global tensors, concatenated along the rows in this order.
   // With blocks (experts), each tensor is as many equal blocks of rows; the rank holds an equal
   // run of them over `block_group` (-1: all), of each its shard, block after block, every one with
@@ -153,6 +154,9 @@ struct TemplateOperation {
   std::vector<PortRef> awaits;
   std::vector<PortRef> releases;
   bool host_waits = false;
+  // Of a captured graph: the host launches the operations of a template that have the same number
+  // here together, with the first of them. -1: each is launched alone.
+  int graph = -1;
   // Its rows are those that come to the rank's experts: as many as stand there with even routing,
   // times the rank's expert load.
   bool by_load = false;

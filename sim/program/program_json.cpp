@@ -182,6 +182,7 @@ class Writer {
     unless("per_micro_batch", family.per_micro_batch, false);
     if (family.initial != InitialValue::kUndefined) json_.field("initial", name(family.initial));
     unless("initial_scale", family.initial_scale, 0.0);
+    unless("ahead", family.ahead, std::int64_t{0});
     if (family.row_group != -1) json_.field("row_group", group(family.row_group));
     if (family.column_group != -1) json_.field("column_group", group(family.column_group));
     if (!family.parts.empty()) {
@@ -223,6 +224,7 @@ class Writer {
     strings_if_any("awaits", item.awaits, port_text);
     strings_if_any("releases", item.releases, port_text);
     unless("host_waits", item.host_waits, false);
+    unless("graph", item.graph, -1);
     unless("by_load", item.by_load, false);
     json_.end_object();
   }
@@ -230,6 +232,7 @@ class Writer {
   void shape(const Gemm& gemm) {
     json_.key("gemm").begin_object().field("role", headway::name(gemm.role));
     json_.field("m", gemm.m).field("n", gemm.n).field("k", gemm.k);
+    unless("batch", gemm.batch, std::int64_t{1});
     json_.field("type", headway::name(gemm.type)).field("output", headway::name(gemm.output));
     unless("bias", gemm.bias, false);
     unless("accumulate", gemm.accumulate, false);
@@ -273,6 +276,7 @@ class Writer {
     json_.field("sequence_kv", attention.sequence_kv).field("head_dim", attention.head_dim);
     json_.field("head_dim_v", attention.head_dim_v).field("type", headway::name(attention.type));
     unless("causal", attention.causal, true);
+    unless("window", attention.window, std::int64_t{0});
     unless("dropout", attention.dropout, false);
     unless("fused", attention.fused, true);
     unless("apart", attention.apart, false);
@@ -292,6 +296,7 @@ class Writer {
     unless("fused", kernel.fused, true);
     unless("bias", kernel.bias, false);
     unless("scale", kernel.scale, 1.0);
+    unless("other_scale", kernel.other_scale, 1.0);
     unless("head_dim", kernel.head_dim, std::int64_t{0});
     if (kernel.scaling != Scaling::kNone) json_.field("scaling", headway::name(kernel.scaling));
     unless("block_rows", kernel.block_rows, std::int64_t{0});
@@ -655,6 +660,7 @@ class Reader {
     family.initial =
         choice<InitialValue>(item, "initial", InitialValue::kTargets, InitialValue::kUndefined);
     family.initial_scale = item.number("initial_scale").value_or(0);
+    family.ahead = item.integer("ahead", kCount).value_or(0);
     family.row_group = named(item, "row_group", groups_);
     family.column_group = named(item, "column_group", groups_);
     each_if_any(item, "parts", [&](ObjectReader& entry) {
@@ -699,6 +705,7 @@ class Reader {
     result.awaits = references<PortRef>(item, "awaits", ports_);
     result.releases = references<PortRef>(item, "releases", ports_);
     result.host_waits = item.boolean("host_waits").value_or(false);
+    result.graph = integer(item, "graph", -1);
     result.by_load = item.boolean("by_load").value_or(false);
     return result;
   }
@@ -735,6 +742,7 @@ class Reader {
     gemm.m = object.require_integer("m", kCount);
     gemm.n = object.require_integer("n", kCount);
     gemm.k = object.require_integer("k", kCount);
+    gemm.batch = object.integer("batch", {.min = 1, .max = kCount.max}).value_or(1);
     gemm.type = type(object, "type");
     gemm.output = type(object, "output");
     gemm.bias = object.boolean("bias").value_or(false);
@@ -794,6 +802,7 @@ class Reader {
     attention.head_dim_v = object.require_integer("head_dim_v", kCount);
     attention.type = type(object, "type");
     attention.causal = object.boolean("causal").value_or(true);
+    attention.window = object.integer("window", kCount).value_or(0);
     attention.dropout = object.boolean("dropout").value_or(false);
     attention.fused = object.boolean("fused").value_or(true);
     attention.apart = object.boolean("apart").value_or(false);
@@ -815,6 +824,7 @@ class Reader {
     kernel.fused = object.boolean("fused").value_or(true);
     kernel.bias = object.boolean("bias").value_or(false);
     kernel.scale = object.number("scale").value_or(1.0);
+    kernel.other_scale = object.number("other_scale").value_or(1.0);
     kernel.head_dim = object.integer("head_dim", kCount).value_or(0);
     kernel.scaling = choice<Scaling>(object, "scaling", Scaling::kBlock, Scaling::kNone);
     kernel.block_rows = object.integer("block_rows", kCount).value_or(0);
