@@ -132,8 +132,8 @@ struct FlopsOf {
   }
   // q k^T and probabilities times v; the backward pass has two products for each.
   Flops operator()(const Attention& attention) const {
-    const double pairs =
-        real(attention.batch) * real(attention.sequence_q) * real(attention.sequence_kv);
+    const double pairs = real(attention.batch) * real(attention.sequence_q) *
+                         real(attention.document > 0 ? attention.document : attention.sequence_kv);
     const double forward = 2.0 * pairs * real(attention.heads) *
                            (real(attention.head_dim) + real(attention.head_dim_v));
     return {attention.backward ? 2.0 * forward : forward};

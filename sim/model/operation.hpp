@@ -43,6 +43,15 @@ struct Gemm {
   DataType output = DataType::kBf16;
   bool bias = false;        // forward: the bias is added in the epilogue
   bool accumulate = false;  // weight gradient: added into an existing dw of type `output`
+  // Of a matrix cut into `runs` equal runs of rows, one for each rank of a group: the product of the
+  // run that the rank `distance` places before this one has; m are its rows. An operand of all rows
+  // is read, or written, there alone (and then stands among the reads too, unless it is begun). A
+  // weight gradient with runs takes dy as that many buffers: this rank's, then those before it.
+  std::int64_t runs = 1;
+  std::int64_t distance = 0;
+  // The rows of w, and of dw, stand in so many buffers, one after another; each is named where w or
+  // dw would be.
+  std::int64_t weights = 1;
   friend bool operator==(const Gemm&, const Gemm&) = default;
 };
 
@@ -83,6 +92,10 @@ struct Attention {
   std::int64_t distance = 0;
   bool gathered = false;
   TokenOrder order = TokenOrder::kContiguous;
+  // Packed sequences, whose documents do not see each other: the length of the document that a token
+  // is in, in the mean over all tokens (the sum of squared lengths over their sum). 0: each sequence
+  // is one document.
+  std::int64_t document = 0;
   friend bool operator==(const Attention&, const Attention&) = default;
 };
 

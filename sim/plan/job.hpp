@@ -24,6 +24,14 @@ enum class Origin : std::uint8_t { kGiven, kFramework, kDefault };
 // runs across them.
 inline constexpr const char* kUlyssesAxis = "ulysses";
 inline constexpr const char* kRingAxis = "ring";
+// That of tensor-parallel ranks where there are fewer key-value heads than ranks: which heads a
+// rank holds, and which of their copies.
+inline constexpr const char* kKeyValueAxis = "kv";
+inline constexpr const char* kKeyValueCopyAxis = "kv_copy";
+// And where they share a matrix as a square, a stack of squares or a cube.
+inline constexpr const char* kTensorColumnAxis = "tp_column";
+inline constexpr const char* kTensorRowAxis = "tp_row";
+inline constexpr const char* kTensorDepthAxis = "tp_depth";
 
 struct Job {
   Transformer model;
@@ -32,6 +40,9 @@ struct Job {
   Precision precision = Precision::kBf16;
   std::int64_t sequence_length = 0;
   std::int64_t global_batch = 0;  // sequences
+  // Packed sequences: the lengths of the documents of each, one after another (they add up to
+  // sequence_length). Sequence s of the data set is packs[s mod size]; empty: of one document each.
+  std::vector<std::vector<std::int64_t>> packs = {};
   Software software = {};
   ParallelPlan plan = {};
 
@@ -44,8 +55,8 @@ struct Job {
 
   int gpus() const { return topology.gpus(); }
   std::int64_t padded_vocabulary() const;
-  // Axes innermost first, by plan.order; of a mixture of experts with the axes of its experts folded
-  // over those of a stage.
+  // Axes innermost first, by plan.order; of a mixture of experts with the axes of its experts
+  // folded over those of a stage.
   RankGrid grid() const;
 };
 

@@ -48,6 +48,32 @@ std::string_view name(ContextParallelKind kind) {
   return "";
 }
 
+std::string_view name(TensorKind kind) {
+  switch (kind) {
+    case TensorKind::k1d:
+      return "1d";
+    case TensorKind::k2d:
+      return "2d";
+    case TensorKind::k2_5d:
+      return "2.5d";
+    case TensorKind::k3d:
+      return "3d";
+  }
+  return "";
+}
+
+std::string_view name(TensorOverlap overlap) {
+  switch (overlap) {
+    case TensorOverlap::kNone:
+      return "none";
+    case TensorOverlap::kBulk:
+      return "bulk";
+    case TensorOverlap::kRing:
+      return "ring";
+  }
+  return "";
+}
+
 std::string_view name(Recompute recompute) {
   switch (recompute) {
     case Recompute::kNothing:

@@ -44,9 +44,17 @@ enum class Vocabulary : std::uint8_t {
   kParallelOneBarrier,   // "parallel-2"
   kInterlaced
 };
+// How the ranks of a tensor-parallel group share a matrix: by rows or columns (Megatron-LM), or as
+// a square, a stack of squares or a cube (SUMMA, 2.5D and 3D products, as in ColossalAI).
+enum class TensorKind : std::uint8_t { k1d, k2d, k2_5d, k3d };
+// Exchanges of sequence-parallel matrices beside GEMMs. Bulk: beside a whole GEMM that does not
+// need them, as the backward pass has it in any case; ring: in hops beside the GEMM's own parts.
+enum class TensorOverlap : std::uint8_t { kNone, kBulk, kRing };
 enum class Recompute : std::uint8_t { kNothing, kSelective, kFull };
 std::string_view name(DataParallelKind kind);     // "distributed_optimizer"
 std::string_view name(ContextParallelKind kind);  // "ulysses+ring"
+std::string_view name(TensorKind kind);           // "2.5d"
+std::string_view name(TensorOverlap overlap);     // "ring"
 std::string_view name(Recompute recompute);       // "selective"
 std::string_view name(Vocabulary vocabulary);     // "parallel-1"
 
@@ -105,6 +113,9 @@ struct ParallelPlan {
   std::vector<std::int64_t>
       stage_layers;  // of each virtual stage; resolved, never empty after reading
   bool sequence_parallel = false;
+  TensorOverlap tp_overlap = TensorOverlap::kNone;
+  TensorKind tp_kind = TensorKind::k1d;
+  int tp_side = 1, tp_depth = 1;  // 2d, 2.5d, 3d: tp = side x side x depth
   bool overlap_p2p = false;
   bool scatter_gather = false;     // p2p in tp slices without sequence parallelism
   std::int64_t micro_batch = 1;    // sequences

@@ -416,6 +416,8 @@ class Legality {
     if (reading_.tp == 1) {
       if (plan_.sequence_parallel) note("sequence_parallel", "tp is 1");
       plan_.sequence_parallel = false;
+      plan_.tp_overlap = TensorOverlap::kNone;
+      plan_.tp_kind = TensorKind::k1d;
       for (const char* key : {"tp_overlap", "tp_kind", "tp_depth"}) note(key, "tp is 1");
     }
     if (reading_.cp == 1) {

@@ -206,6 +206,7 @@ class StructureCheck {
       if (part.sharded_dimension < -1 || part.sharded_dimension > 1) {
         fault(part_at, "the sharded dimension is rows, columns or none");
       }
+      optional_group(part_at + "/cross_group", part.cross_group);
       if (part.sharded_dimension >= 0) {
         in_range(part_at + "/group", part.group, program_.groups.size(), "group");
       } else {

@@ -58,6 +58,7 @@ struct TensorPart {
   std::int64_t rows = 0, columns = 0;  // global
   int sharded_dimension = -1;          // 0 rows, 1 columns, -1 replicated
   int group = -1;                      // Program::groups, where sharded
+  int cross_group = -1;                // over which the other dimension is shared out, if it is
   friend bool operator==(const TensorPart&, const TensorPart&) = default;
 };
 
@@ -213,6 +214,8 @@ struct Program {
   std::int64_t micro_batches = 1;  // per rank and step
   std::int64_t sequences_per_micro_batch = 1;
   std::int64_t sequence_length = 0;
+  // Packed sequences: the documents of sequence s of the data set are packs[s mod size], by length.
+  std::vector<std::vector<std::int64_t>> packs;
   std::int64_t vocab_size = 0;   // of the data set; the padded table may be larger
   std::string data_axis = "dp";  // micro-batch j of coordinate d is global j * size + d
   TokenLayout layout;            // who holds which tokens of a sequence

@@ -62,6 +62,7 @@ class Writer {
     json_.field("learning_rate", program_.learning_rate);
     json_.field("clip_norm", program_.clip_norm);
     unless("steps_overlap", program_.steps_overlap, false);
+    packs();
     expert_loads();
     grid();
     strings("streams", program_.streams, [](const std::string& text) { return text; });
@@ -118,6 +119,17 @@ class Writer {
   }
   const std::string& group(int index) const {
     return program_.groups[static_cast<std::size_t>(index)].name;
+  }
+
+  void packs() {
+    if (program_.packs.empty()) return;
+    json_.key("packs").begin_array();
+    for (const std::vector<std::int64_t>& documents : program_.packs) {
+      json_.begin_array(true);
+      for (const std::int64_t length : documents) json_.value(length);
+      json_.end_array();
+    }
+    json_.end_array();
   }
 
   void expert_loads() {
@@ -191,6 +203,7 @@ class Writer {
         json_.field("rows", part.rows).field("columns", part.columns);
         unless("sharded_dimension", part.sharded_dimension, -1);
         if (part.group != -1) json_.field("group", group(part.group));
+        if (part.cross_group != -1) json_.field("cross_group", group(part.cross_group));
         json_.end_object();
       });
     }
@@ -236,6 +249,9 @@ class Writer {
     json_.field("type", headway::name(gemm.type)).field("output", headway::name(gemm.output));
     unless("bias", gemm.bias, false);
     unless("accumulate", gemm.accumulate, false);
+    unless("runs", gemm.runs, std::int64_t{1});
+    unless("distance", gemm.distance, std::int64_t{0});
+    unless("weights", gemm.weights, std::int64_t{1});
     json_.end_object();
   }
   void shape(const GroupedGemm& gemm) {
@@ -287,6 +303,7 @@ class Writer {
     if (attention.order != TokenOrder::kContiguous) {
       json_.field("order", headway::name(attention.order));
     }
+    unless("document", attention.document, std::int64_t{0});
     json_.end_object();
   }
   void shape(const Kernel& kernel) {
@@ -431,6 +448,7 @@ class Reader {
     program_.learning_rate = top.require_number("learning_rate", {.min = 0});
     program_.clip_norm = top.require_number("clip_norm", {.min = 0});
     program_.steps_overlap = top.boolean("steps_overlap").value_or(false);
+    read_packs(top);
     read_expert_loads(top);
     grid(top);
     program_.streams = required(top, "streams", &ObjectReader::strings);
@@ -559,6 +577,23 @@ class Reader {
   // -- parts
   // ---------------------------------------------------------------------------------------
 
+  void read_packs(ObjectReader& top) {
+    const auto rows = top.array("packs");
+    if (!rows) return;
+    for (const JsonNode& row : rows->elements()) {
+      std::vector<std::int64_t>& documents = program_.packs.emplace_back();
+      if (!row.is_array()) {
+        fault(row, row.text() + " is not a list of lengths");
+        continue;
+      }
+      for (const JsonNode& length : row.elements()) {
+        const auto tokens = length.is_number() ? whole_integer(length.text()) : std::nullopt;
+        if (!tokens || *tokens < 1) fault(length, length.text() + " is no length of a document");
+        documents.push_back(tokens.value_or(1));
+      }
+    }
+  }
+
   void read_expert_loads(ObjectReader& top) {
     const auto rows = top.array("expert_loads");
     if (!rows) return;
@@ -670,6 +705,7 @@ class Reader {
       part.columns = entry.require_integer("columns", kCount);
       part.sharded_dimension = integer(entry, "sharded_dimension", -1);
       part.group = named(entry, "group", groups_);
+      part.cross_group = named(entry, "cross_group", groups_);
       family.parts.push_back(std::move(part));
     });
     family.mirrors = references<BufferRef>(item, "mirrors", buffers_);
@@ -747,6 +783,9 @@ class Reader {
     gemm.output = type(object, "output");
     gemm.bias = object.boolean("bias").value_or(false);
     gemm.accumulate = object.boolean("accumulate").value_or(false);
+    gemm.runs = object.integer("runs", kDegree).value_or(1);
+    gemm.distance = object.integer("distance", kDegree).value_or(0);
+    gemm.weights = object.integer("weights", kDegree).value_or(1);
     return gemm;
   }
   GroupedGemm grouped_gemm(ObjectReader& object) {
@@ -812,6 +851,7 @@ class Reader {
     attention.gathered = object.boolean("gathered").value_or(false);
     attention.order =
         choice<TokenOrder>(object, "order", TokenOrder::kStriped, TokenOrder::kContiguous);
+    attention.document = object.integer("document", kCount).value_or(0);
     return attention;
   }
   Kernel kernel(ObjectReader& object) {
