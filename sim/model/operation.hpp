@@ -127,8 +127,8 @@ enum class KernelKind : std::uint8_t {
                         //   (summed over the heads)
   kGeluForward,         // x, [bias]                                    -> y
   kGeluBackward,        // dy, x, [bias, dbias]                         -> dx, [dbias]
-  kSwigluForward,       // x[rows, 2 columns] (gate | up)               -> y[rows, columns]
-  kSwigluBackward,      // dy, x                                        -> dx[rows, 2 columns]
+  kSwigluForward,       // x[rows, 2 columns] (gate | up), [weights fp32[rows]] -> y[rows, columns]
+  kSwigluBackward,      // dy, x, [weights]                             -> dx[rows, 2 columns], [dweights]
   kReluForward,         // x                                            -> y
   kReluBackward,        // dy, x                                        -> dx
   kBiasAdd,             // x, bias                                      -> x

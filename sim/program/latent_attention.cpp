@@ -17,6 +17,34 @@ LatentProjections::LatentProjections(ProgramBuilder& builder, const NormPart& in
   qkv_gradient_ =
       builder_.activation("attention.qkv_output_gradient", shape_.storage, shape_.tokens,
                           shape_.qkv_columns, Copies::kScratch, Split::kColumns);
+  if (shape_.quantisation != nullptr) quantise();
+}
+
+// The narrow matrices read one input: it is converted once.
+void LatentProjections::quantise() {
+  const QuantisedLinear* first = nullptr;
+  const auto narrow = [&](own_tokens::Linear& down) {
+    down.quantised.emplace(
+        builder_, down.name, down.weight,
+        QuantisedLinear::Operands{.rows = shape_.local_tokens, .same_input = first});
+    if (first == nullptr) first = &*down.quantised;
+  };
+  const auto wide = [&](megatron_1d::ColumnParallel& up) {
+    up.quantised.emplace(builder_, up.name, up.weight, QuantisedLinear::Shared::kInput);
+  };
+  if (query_) narrow(query_->down);
+  narrow(key_value_.down);
+  narrow(rope_);
+  wide(query_ ? query_->up : direct_);
+  wide(key_value_.up);
+}
+
+void LatentProjections::each_quantised(const std::function<void(QuantisedLinear&)>& each) {
+  if (query_) each(*query_->down.quantised);
+  each(*key_value_.down.quantised);
+  each(*rope_.quantised);
+  each(*(query_ ? query_->up : direct_).quantised);
+  each(*key_value_.up.quantised);
 }
 
 own_tokens::Linear LatentProjections::make_down(const std::string& name, std::int64_t columns,
@@ -25,8 +53,9 @@ own_tokens::Linear LatentProjections::make_down(const std::string& name, std::in
   const Split split = shape_.sequence_parallel ? Split::kRows : Split::kNone;
   own_tokens::Linear down;
   down.name = "attention." + name;
-  down.weight = builder_.own_tokens_matrix(
-      down.name + "_weight", {{down.name + "_weight", columns, shape_.hidden}}, true, fused);
+  down.weight = builder_.own_tokens_matrix(down.name + "_weight",
+                                           {{down.name + "_weight", columns, shape_.hidden}}, true,
+                                           fused, shape_.weight);
   down.result = shape_.storage;
   down.input = input_.output;
   down.output = builder_.activation(down.name + "_output", shape_.storage, shape_.local_tokens,
@@ -45,8 +74,8 @@ megatron_1d::ColumnParallel LatentProjections::make_up(const std::string& name, 
   up.name = "attention." + name;
   up.compute = shape_.compute;
   up.width = columns;
-  up.weight =
-      builder_.matrix(up.name + "_weight", {{up.name + "_weight", rows, columns}}, 0, true, fused);
+  up.weight = builder_.matrix(up.name + "_weight", {{up.name + "_weight", rows, columns}}, 0, true,
+                              fused, shape_.weight);
   up.output = builder_.activation(up.name + "_output", shape_.storage, shape_.tokens,
                                   rows / shape_.tp, Copies::kScratch, Split::kColumns);
   up.output_gradient =

@@ -9,6 +9,7 @@
 // here.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -33,6 +34,9 @@ class LatentProjections {
   void backward(OperationList& list, bool weights);
   void backward_weight(OperationList& list);
 
+  // Recipes of 8 bits: calls `each` with every matrix's copies (StepShape::quantisation).
+  void each_quantised(const std::function<void(QuantisedLinear&)>& each);
+
  private:
   // A narrow matrix, a norm and a wide one.
   struct Way {
@@ -41,6 +45,7 @@ class LatentProjections {
     megatron_1d::ColumnParallel up;
   };
 
+  void quantise();
   void make_query();
   void make_key_value();
   own_tokens::Linear make_down(const std::string& name, std::int64_t columns, Copies copies);

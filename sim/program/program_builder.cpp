@@ -208,6 +208,46 @@ int ProgramBuilder::add_template(Template list) {
   return static_cast<int>(program_.templates.size()) - 1;
 }
 
+std::vector<int> ProgramBuilder::add_parts(OperationList& list) {
+  std::vector<int> begins = list.cuts();
+  if (begins.empty()) return {add_template(list)};
+  begins.insert(begins.begin(), 0);
+  const Template whole = list.take();
+  std::vector<Template> parts(begins.size());
+  const auto part_of = [&](int operation) {
+    const auto behind = std::upper_bound(begins.begin(), begins.end(), operation);
+    return static_cast<std::size_t>(behind - begins.begin()) - 1;
+  };
+  const int count = static_cast<int>(whole.operations.size());
+  for (int i = 0; i < count; ++i) {
+    const std::size_t own = part_of(i);
+    TemplateOperation operation = whole.operations[static_cast<std::size_t>(i)];
+    const std::vector<int> after = std::exchange(operation.after, {});
+    for (const int other : after) {
+      if (part_of(other) == own) {
+        operation.after.push_back(other - begins[own]);
+        continue;
+      }
+      const std::string& name = whole.operations[static_cast<std::size_t>(other)].name;
+      const PortRef done{port({whole.name + "." + name, true, true})};
+      const std::size_t there = part_of(other);
+      auto& releases =
+          parts[there].operations[static_cast<std::size_t>(other - begins[there])].releases;
+      if (std::find(releases.begin(), releases.end(), done) == releases.end()) {
+        releases.push_back(done);
+      }
+      operation.awaits.push_back(done);
+    }
+    parts[own].operations.push_back(std::move(operation));
+  }
+  std::vector<int> indices;
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    parts[p].name = whole.name + "." + std::to_string(p);
+    indices.push_back(add_template(std::move(parts[p])));
+  }
+  return indices;
+}
+
 int ProgramBuilder::with_entry(int template_index, const std::vector<int>& joins,
                                const std::vector<PortRef>& awaits) {
   if (joins.empty() && awaits.empty()) return template_index;

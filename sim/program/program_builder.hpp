@@ -50,10 +50,14 @@ class OperationList {
   TemplateOperation& last() { return template_.operations.back(); }
   int size() const { return static_cast<int>(template_.operations.size()); }
   bool empty() const { return template_.operations.empty(); }
+  // What is added from here on may be issued apart from what stands there (add_parts).
+  void cut() { cuts_.push_back(size()); }
+  const std::vector<int>& cuts() const { return cuts_; }
   Template take() { return std::move(template_); }
 
  private:
   Template template_;
+  std::vector<int> cuts_;
 };
 
 class ProgramBuilder {
@@ -130,6 +134,9 @@ class ProgramBuilder {
 
   int add_template(Template list);
   int add_template(OperationList& list) { return add_template(list.take()); }
+  // A template for each part between the cuts, in their order. Where an operation waits for one of
+  // an earlier part, that one releases a port, of the layer and micro-batch.
+  std::vector<int> add_parts(OperationList& list);
   // The template whose first operation also joins these streams and awaits these ports.
   int with_entry(int template_index, const std::vector<int>& joins,
                  const std::vector<PortRef>& awaits);

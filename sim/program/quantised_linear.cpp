@@ -15,9 +15,28 @@ QuantisedLinear::QuantisedLinear(ProgramBuilder& builder, std::string name, Para
       shared_(shared),
       for_each_use_(builder.shape().sharded_parameters),
       weight_is_parameter_(builder.shape().weight != builder.shape().storage) {
-  make_input();
-  make_gradient();
+  make_input({.rows = tokens(Shared::kInput)});
+  make_gradient({.rows = tokens(Shared::kGradient)});
   make_weight();
+}
+
+QuantisedLinear::QuantisedLinear(ProgramBuilder& builder, std::string name, ParameterId weight,
+                                 const Operands& operands)
+    : builder_(&builder),
+      scales_(*builder.shape().quantisation),
+      name_(std::move(name)),
+      weight_id_(weight),
+      shared_(Shared::kNeither),
+      most_rows_(operands.most_rows),
+      for_each_use_(builder.shape().sharded_parameters),
+      weight_is_parameter_(builder.shape().weight != builder.shape().storage) {
+  make_input(operands);
+  make_gradient(operands);
+  make_weight();
+}
+
+std::int64_t QuantisedLinear::tokens(Shared side) const {
+  return shares(side) ? builder_->shape().local_tokens : builder_->shape().tokens;
 }
 
 bool QuantisedLinear::shares(Shared side) const {
@@ -50,6 +69,13 @@ int QuantisedLinear::copy(const std::string& name, DataType type, std::int64_t r
                               category);
 }
 
+// Of an input or a gradient.
+int QuantisedLinear::copy(const Tensor& tensor, const char* how, Copies copies) const {
+  const int family = copy(tensor.name + how, tensor.type, tensor.rows, tensor.columns, copies);
+  builder_->program().buffers[static_cast<std::size_t>(family)].most_rows = most_rows_;
+  return family;
+}
+
 int QuantisedLinear::layer_buffer(const std::string& name, DataType type, std::int64_t rows,
                                   std::int64_t columns) const {
   BufferFamily family;
@@ -64,19 +90,25 @@ int QuantisedLinear::layer_buffer(const std::string& name, DataType type, std::i
 
 // Kept for the backward pass: the copy by columns, or, where it is gathered again and transposed
 // then, this rank's tokens by rows.
-void QuantisedLinear::make_input() {
+void QuantisedLinear::make_input(const Operands& operands) {
+  if (operands.same_input != nullptr) {
+    input_ = operands.same_input->input_;
+    input_.made = false;
+    return;
+  }
   const StepShape& shape = builder_->shape();
   const bool shared = shares(Shared::kInput);
   const std::int64_t depth = builder_->parameter(weight_id_).columns;
-  input_ = tensor("input", scales_.forward, shared ? shape.local_tokens : shape.tokens, depth, 1);
+  input_ = tensor("input", scales_.forward, operands.rows, depth, 1);
   input_.reduced = shared;
+  input_.by_load = operands.by_load;
+  input_.has_rows = operands.input_rows >= 0;
   const Copies saved = Copies::kPerLayerAndMicroBatch;
   const bool transposed_later = shared && one_scale();
-  input_.by_rows = copy(input_.name + "_by_rows", input_.type, input_.rows, depth,
-                        transposed_later ? saved : Copies::kScratch);
-  if (!transposed_later) {
-    input_.by_columns = copy(input_.name + "_by_columns", input_.type, input_.rows, depth, saved);
-  }
+  input_.by_rows = input_.has_rows
+                       ? operands.input_rows
+                       : copy(input_, "_by_rows", transposed_later ? saved : Copies::kScratch);
+  if (!transposed_later) input_.by_columns = copy(input_, "_by_columns", saved);
   if (!shared) return;
   whole_rows_ = copy(input_.name + "_whole_by_rows", input_.type, shape.tokens, depth,
                      Copies::kScratch, BufferCategory::kCommunication);
@@ -84,20 +116,20 @@ void QuantisedLinear::make_input() {
                         Copies::kScratch, BufferCategory::kCommunication);
 }
 
-void QuantisedLinear::make_gradient() {
+void QuantisedLinear::make_gradient(const Operands& operands) {
   const StepShape& shape = builder_->shape();
   const bool shared = shares(Shared::kGradient);
-  const std::int64_t depth = builder_->parameter(weight_id_).rows;
-  gradient_ =
-      tensor("gradient", scales_.gradient, shared ? shape.local_tokens : shape.tokens, depth, 1);
+  const std::int64_t depth = builder_->parameter(weight_id_).rows / operands.groups;
+  gradient_ = tensor("gradient", scales_.gradient, operands.rows, depth, 1);
   gradient_.reduced = shared;
+  gradient_.by_load = operands.by_load;
+  gradient_.has_rows = operands.gradient_rows >= 0;
   // What a weight gradient that comes later is made from.
   const Copies kept = shape.splits_backward ? Copies::kPerLayerAndMicroBatch : Copies::kScratch;
   gradient_.by_rows =
-      copy(gradient_.name + "_by_rows", gradient_.type, gradient_.rows, depth, Copies::kScratch);
+      gradient_.has_rows ? operands.gradient_rows : copy(gradient_, "_by_rows", Copies::kScratch);
   if (!shared || !one_scale()) {
-    gradient_.by_columns = copy(gradient_.name + "_by_columns", gradient_.type, gradient_.rows,
-                                depth, shared ? Copies::kScratch : kept);
+    gradient_.by_columns = copy(gradient_, "_by_columns", shared ? Copies::kScratch : kept);
   }
   if (!shared) return;
   whole_rows_ = copy(gradient_.name + "_whole_by_rows", gradient_.type, shape.tokens, depth,
@@ -124,12 +156,13 @@ void QuantisedLinear::quantise(OperationList& list, const Tensor& tensor, Buffer
   Kernel kernel;
   kernel.rows = tensor.rows;
   kernel.columns = tensor.columns;
-  kernel.type = builder_->shape().storage;
+  kernel.type = tensor.has_rows ? tensor.type : builder_->shape().storage;
   std::vector<BufferRef> reads = {source};
   if (tensor.amax >= 0) {
     kernel.kind = KernelKind::kAmax;
     kernel.output = DataType::kFp32;
     list.add(tensor.name + "_amax", kernel, {source}, {{tensor.amax}});
+    list.last().by_load = tensor.by_load;
     if (tensor.reduced) {
       megatron_1d::all_reduce(*builder_, list, tensor.name + "_amax_all_reduce", {{tensor.amax}}, 1,
                               DataType::kFp32, ReduceOperator::kMaximum);
@@ -152,17 +185,27 @@ void QuantisedLinear::quantise(OperationList& list, const Tensor& tensor, Buffer
   }
   list.add(tensor.name + (which == Which::kColumns ? "_quantise_by_columns" : "_quantise"), kernel,
            std::move(reads), std::move(writes));
+  list.last().by_load = tensor.by_load;
 }
 
 BufferRef QuantisedLinear::quantise_input(OperationList& list, BufferRef input) const {
-  quantise(list, input_, input, input_.by_columns >= 0 ? Which::kBoth : Which::kRows);
-  return {input_.by_rows};
+  return quantise(list, input_, input);
 }
 
 BufferRef QuantisedLinear::quantise_gradient(OperationList& list, BufferRef output_gradient) const {
-  quantise(list, gradient_, output_gradient,
-           gradient_.by_columns >= 0 ? Which::kBoth : Which::kRows);
-  return {gradient_.by_rows};
+  return quantise(list, gradient_, output_gradient);
+}
+
+// Makes what is not there yet; returns the copy by rows.
+BufferRef QuantisedLinear::quantise(OperationList& list, const Tensor& tensor,
+                                    BufferRef source) const {
+  if (!tensor.made) return {tensor.by_rows};
+  if (tensor.has_rows) {
+    quantise(list, tensor, {tensor.by_rows}, Which::kColumns);
+  } else {
+    quantise(list, tensor, source, tensor.by_columns >= 0 ? Which::kBoth : Which::kRows);
+  }
+  return {tensor.by_rows};
 }
 
 QuantisedLinear::Gather QuantisedLinear::gather_rows() const {
@@ -239,7 +282,7 @@ std::vector<int> QuantisedLinear::kept() const {
 std::vector<int> QuantisedLinear::histories() const {
   std::vector<int> families;
   for (const Tensor* tensor : {&input_, &weight_, &gradient_}) {
-    if (tensor->history >= 0) families.push_back(tensor->history);
+    if (tensor->made && tensor->history >= 0) families.push_back(tensor->history);
   }
   return families;
 }

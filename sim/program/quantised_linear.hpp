@@ -27,10 +27,23 @@ class QuantisedLinear {
  public:
   // Which side of the layer holds a share of the tokens under sequence parallelism: the input of a
   // column-parallel matrix, the output's gradient of a row-parallel one.
-  enum class Shared : std::uint8_t { kInput, kGradient };
+  enum class Shared : std::uint8_t { kInput, kGradient, kNeither };
+  // What the products work on, where it is not the micro-batch's tokens.
+  struct Operands {
+    std::int64_t rows = 0;       // expected
+    std::int64_t most_rows = 0;  // BufferFamily::most_rows
+    bool by_load = false;        // they are those that come to the rank's experts
+    std::int64_t groups = 1;     // experts, whose matrices stand one below the other
+    // Copies by rows that are there already, of the input and of the output's gradient (-1: none).
+    int input_rows = -1, gradient_rows = -1;
+    // Another matrix that reads the same input: its copies serve here too. Not kept.
+    const QuantisedLinear* same_input = nullptr;
+  };
 
   // REQUIRES: the recipe has 8 or 4 bits (StepShape::quantisation). `builder` outlives this.
   QuantisedLinear(ProgramBuilder& builder, std::string name, ParameterId weight, Shared shared);
+  QuantisedLinear(ProgramBuilder& builder, std::string name, ParameterId weight,
+                  const Operands& operands);
 
   // Adds the conversion of this rank's tokens; returns the copy by rows.
   BufferRef quantise_input(OperationList& list, BufferRef input) const;
@@ -73,21 +86,27 @@ class QuantisedLinear {
     int by_rows = -1, by_columns = -1;
     int amax = -1, history = -1;  // current, delayed scaling
     bool reduced = false;         // its amax is that of all ranks of the tensor-parallel group
+    bool by_load = false;
+    bool has_rows = false;  // the copy by rows is made elsewhere
+    bool made = true;       // else another matrix makes all of it
   };
 
   Tensor tensor(const char* what, DataType type, std::int64_t rows, std::int64_t columns,
                 std::int64_t block_rows);
-  void make_input();
-  void make_gradient();
+  void make_input(const Operands& operands);
+  void make_gradient(const Operands& operands);
   void make_weight();
   int copy(const std::string& name, DataType type, std::int64_t rows, std::int64_t columns,
            Copies copies, BufferCategory category = BufferCategory::kActivation) const;
+  int copy(const Tensor& tensor, const char* how, Copies copies) const;
   int layer_buffer(const std::string& name, DataType type, std::int64_t rows,
                    std::int64_t columns) const;
   bool shares(Shared side) const;
+  std::int64_t tokens(Shared side) const;
   // By rows, by columns or both: those that exist and are asked for.
   enum class Which : std::uint8_t { kRows, kColumns, kBoth };
   void quantise(OperationList& list, const Tensor& tensor, BufferRef source, Which which) const;
+  BufferRef quantise(OperationList& list, const Tensor& tensor, BufferRef source) const;
   void transpose_parameter(OperationList& list) const;
 
   ProgramBuilder* builder_;
@@ -95,6 +114,7 @@ class QuantisedLinear {
   std::string name_;
   ParameterId weight_id_;
   Shared shared_;
+  std::int64_t most_rows_ = 0;
   Tensor input_, gradient_, weight_;
   int whole_rows_ = -1, whole_columns_ = -1;
   bool for_each_use_ = false;         // parameters live in shares
