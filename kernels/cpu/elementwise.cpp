@@ -61,6 +61,17 @@ void zero(const OperandsOf& operands) {
   }
 }
 
+// The equal runs of rows of x, as many as y is shorter, added up in their order.
+template <typename T>
+void sum_parts(const OperandsOf& operands) {
+  const std::int64_t width = operands.write(0).elements(), elements = operands.read(0).elements();
+  if (width == 0 || elements % width != 0) operands.refuse("x is no whole number of parts of y");
+  const Input<T> x(operands.read(0));
+  Output<T> y(operands.write(0), false);
+  std::copy_n(x.data(), width, y.data());
+  for (std::int64_t i = width; i < elements; ++i) y[i % width] += x[i];
+}
+
 // The rank's own share of x...: rows, or columns where both have the same number of rows.
 template <typename T>
 void split(const OperandsOf& operands, const Placement& placement) {
@@ -97,6 +108,8 @@ void compute_elementwise(const Kernel& kernel, const OperandsOf& operands,
       return scale<T>(kernel, operands);
     case KernelKind::kZero:
       return zero<T>(operands);
+    case KernelKind::kSumParts:
+      return sum_parts<T>(operands);
     case KernelKind::kSplitSequence:
       return split<T>(operands, placement);
     default:

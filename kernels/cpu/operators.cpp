@@ -54,6 +54,9 @@ void compute_kernel(const Kernel& kernel, const OperandsOf& operands, const Plac
     case KernelKind::kBiasBackward:
     case KernelKind::kScale:
     case KernelKind::kZero:
+    case KernelKind::kToHost:
+    case KernelKind::kToDevice:
+    case KernelKind::kSumParts:
     case KernelKind::kSplitSequence:
     case KernelKind::kCast:
     case KernelKind::kCopy:

@@ -30,6 +30,10 @@ struct ServerDescription {
   std::string cpu_vendor = "intel";  // "intel", "amd", "arm"
   int sockets = 1;
   LinkDescription socket;  // between two CPUs
+  // Of all CPUs of the server together: what their memory moves, and its size; 0: not known.
+  Bandwidth host_bandwidth;
+  Bytes host_memory;
+  LinkDescription c2c;  // of one GPU to its CPU, coherent, where there is one; else through PCIe
   int nics = 0;         // 0: none. REQUIRES: divides gpus (several that serve one GPU are one here)
   LinkDescription nic;  // of one
   std::optional<double> watts;

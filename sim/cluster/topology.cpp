@@ -122,6 +122,31 @@ Bandwidth Topology::nvlink_bandwidth() const {
   return server.gpu_link.bandwidth.bytes_per_second > 0 ? server.gpu_link.bandwidth
                                                         : server.pcie.bandwidth;
 }
+std::optional<HostMemory> Topology::host_memory() const {
+  const ServerDescription& server = graph_->cluster.server;
+  if (graph_->cluster.graph || server.host_bandwidth.bytes_per_second <= 0) return std::nullopt;
+  const int gpus = std::min(server.gpus, graph_->gpus);
+  HostMemory host;
+  host.bandwidth = {server.host_bandwidth.bytes_per_second / gpus};
+  host.size = {server.host_memory.count / gpus};
+  if (server.c2c.bandwidth.bytes_per_second > 0) {
+    host.link = server.c2c.bandwidth;
+    host.latency = server.c2c.latency;
+    host.link_kind = "c2c";
+  } else if (server.pcie.bandwidth.bytes_per_second > 0) {
+    // The GPUs below a switch share its way up.
+    const int switches = server.pcie_switches;
+    const int below = switches > 0 ? divide_up(server.gpus, switches) : 1;
+    host.link = {server.pcie.bandwidth.bytes_per_second / std::min(below, gpus)};
+    host.latency = server.pcie.latency * (switches > 0 ? 2 : 1);
+    host.link_kind = kPcie;
+  } else {
+    host.link = server.gpu_link.bandwidth;
+    host.latency = server.gpu_link.latency;
+    host.link_kind = kMemory;
+  }
+  return host;
+}
 bool Topology::has_nvswitch() const { return graph_->cluster.server.gpu_fabric == "nvswitch"; }
 std::string Topology::cpu_vendor() const { return graph_->cluster.server.cpu_vendor; }
 std::optional<double> Topology::watts_per_node() const { return graph_->cluster.server.watts; }

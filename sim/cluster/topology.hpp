@@ -59,6 +59,17 @@ struct GroupPlacement {
       1;  // ranks of one node, of any group, that share a NIC with a member
 };
 
+// What one GPU has of its server's memory: its share of the way there where all GPUs of the server
+// copy at once, in one direction; of what the memory moves, reads and writes together; of its size
+// (0: not known).
+struct HostMemory {
+  Bandwidth link;
+  Time latency;
+  std::string link_kind;  // "pcie", "c2c", "memory"
+  Bandwidth bandwidth;
+  Bytes size;
+};
+
 class Topology {
  public:
   // The first `gpus` GPUs. REQUIRES: a description read without problems that holds as many.
@@ -82,6 +93,8 @@ class Topology {
   // One GPU into its switch or to all its peers, one direction; where there is no NVLink, what
   // takes its place (PCI Express, the memory of a CPU's cores).
   Bandwidth nvlink_bandwidth() const;
+  // Nothing where the topology does not say how GPUs reach their host, or what its memory moves.
+  std::optional<HostMemory> host_memory() const;
   bool has_nvswitch() const;
   std::string cpu_vendor() const;  // "intel", "amd", "arm": NCCL's tuning asks
   std::optional<double> watts_per_node() const;

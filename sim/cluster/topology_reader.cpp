@@ -100,6 +100,22 @@ void read_cpu(const JsonNode& node, ServerDescription& server, Problems& problem
   reader.finish();
 }
 
+// The memory of a server's CPUs, as what is offloaded finds it.
+void read_host_memory(const JsonNode& node, ServerDescription& server, Problems& problems) {
+  ObjectReader reader(node, problems);
+  reader.require_string("source");
+  server.host_bandwidth = positive_bandwidth(reader, "bandwidth");
+  server.host_memory = reader.require_bytes("size");
+  reader.finish();
+}
+
+void read_c2c(const JsonNode& node, ServerDescription& server, Problems& problems) {
+  ObjectReader reader(node, problems);
+  reader.require_string("source");
+  server.c2c = read_link(reader);
+  reader.finish();
+}
+
 void read_nics(const JsonNode& node, ServerDescription& server, Problems& problems) {
   ObjectReader reader(node, problems);
   reader.require_string("source");
@@ -156,10 +172,12 @@ void read_node(const JsonNode& node, bool own_graph, ClusterDescription& cluster
         reader.problem("pcie", "missing; expected the PCI Express of a node");
       }
     }
+    if (const auto c2c = reader.object("c2c")) read_c2c(*c2c, server, problems);
     if (has_pcie) {
       if (const auto nics = reader.object("nics")) read_nics(*nics, server, problems);
     }
   }
+  if (const auto memory = reader.object("host_memory")) read_host_memory(*memory, server, problems);
   if (const auto cpu = reader.object("cpu")) {
     read_cpu(*cpu, server, problems);
   } else if (!reader.has("cpu")) {
@@ -296,8 +314,7 @@ void override_links(ClusterDescription& cluster, const std::vector<LinkOverride>
     const GpuFabric* fabric = find_gpu_fabric(cluster.server.gpu_fabric);
     if (change.bandwidth && change.kind == (fabric == nullptr ? kNvlink : fabric->link_kind)) {
       const double before = found->second.front()->bandwidth.bytes_per_second;
-      if (before > 0)
-        cluster.server.gpu_link_factor *= change.bandwidth->bytes_per_second / before;
+      if (before > 0) cluster.server.gpu_link_factor *= change.bandwidth->bytes_per_second / before;
     }
     for (LinkDescription* link : found->second) {
       if (change.bandwidth) {

@@ -176,6 +176,9 @@ Passes passes(const Kernel& kernel) {
     case KernelKind::kCast:
     case KernelKind::kScale:
     case KernelKind::kCopy:
+    case KernelKind::kToHost:  // what the device's memory sees; the way to the host is its own cost
+    case KernelKind::kToDevice:
+    case KernelKind::kSumParts:
     case KernelKind::kSplitSequence:
     case KernelKind::kSplitColumns:
     case KernelKind::kJoinColumns:

@@ -19,7 +19,7 @@ static_assert(kAttentionKernels.size() == static_cast<std::size_t>(AttentionKern
 constexpr std::array<std::string_view, 3> kTokenOrders = {"contiguous", "zigzag", "striped"};
 static_assert(kTokenOrders.size() == static_cast<std::size_t>(TokenOrder::kStriped) + 1);
 
-constexpr std::array<std::string_view, 62> kKernelKinds = {"embedding_forward",
+constexpr std::array<std::string_view, 65> kKernelKinds = {"embedding_forward",
                                                            "embedding_backward",
                                                            "position_forward",
                                                            "position_backward",
@@ -63,6 +63,9 @@ constexpr std::array<std::string_view, 62> kKernelKinds = {"embedding_forward",
                                                            "scale",
                                                            "zero",
                                                            "copy",
+                                                           "to_host",
+                                                           "to_device",
+                                                           "sum_parts",
                                                            "split_sequence",
                                                            "split_columns",
                                                            "join_columns",
@@ -103,9 +106,9 @@ static_assert(kRouterScores.size() == static_cast<std::size_t>(RouterScore::kSig
 constexpr std::array<std::string_view, 3> kShares = {"equal", "by_counts", "back_by_counts"};
 static_assert(kShares.size() == static_cast<std::size_t>(Shares::kBackByCounts) + 1);
 
-constexpr std::array<std::string_view, 4> kHostKinds = {"micro_batch", "step", "synchronise",
-                                                        "await"};
-static_assert(kHostKinds.size() == static_cast<std::size_t>(HostKind::kAwait) + 1);
+constexpr std::array<std::string_view, 5> kHostKinds = {"micro_batch", "step", "synchronise",
+                                                        "await", "pause"};
+static_assert(kHostKinds.size() == static_cast<std::size_t>(HostKind::kPause) + 1);
 
 template <typename Enum, std::size_t size>
 std::string_view name_in(const std::array<std::string_view, size>& names, Enum value) {

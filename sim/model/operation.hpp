@@ -7,10 +7,10 @@
 // if it is overwritten whole, and among both if its old value matters.
 //
 // Flat groups. Where a collective or a kernel of the optimizer (kZero, kSplitSequence, kSquaredNorm,
-// kClip, kSgd, kAdam, kLion, kMomentum, kDecayedStep, kCastParameters) names several buffers for one
-// operand, they stand for their concatenation in that order, padded with zeros at the end to the
-// operand's size ("x..."). Which buffers belong to which operand follows from the writes, which name
-// the same ones: kAdam writes master..., m, v and reads master..., gradient..., m, v.
+// kClip, kSgd, kAdam, kLion, kMomentum, kDecayedStep, kCastParameters, kToHost, kToDevice) names
+// several buffers for one operand, they stand for their concatenation in that order, padded with zeros
+// at the end to the operand's size ("x..."). Which buffers belong to which operand follows from the
+// writes, which name the same ones: kAdam writes master..., m, v and reads master..., gradient..., m, v.
 //
 // Shares. An all-gather concatenates, and a reduce-scatter and kSplitSequence cut, along the rows;
 // along the columns where both operands have the same number of rows, more than one.
@@ -157,14 +157,18 @@ enum class KernelKind : std::uint8_t {
                         //   times `scale`)
   kCast,                // x                                            -> y of another type
   kAmax,                // x                                            -> amax fp32[1]
-  kQuantise,            // x, [amax (current) or history fp32[2] (delayed: now, the step before)]
-                        //   -> y, [y': as the transposed product reads it], [history: now becomes
-                        //   the larger] (by `scaling`)
+  kQuantise,            // x (to int8, int4: x...), [amax (current) or history fp32[2] (delayed: now,
+                        //   the step before)] -> y, [y': as the transposed product reads it],
+                        //   [history: now becomes the larger] (by `scaling`)
   kTranspose,           // x (8 bits)                                   -> y, laid out the other way
   kRollAmax,            // history...                                   -> history... (a step ends)
   kScale,               // x                                            -> x (times `scale`)
   kZero,                //                                              -> x
   kCopy,                // x                                            -> y
+  kToHost,              // x...                                         -> y... (in the host's memory)
+  kToDevice,            // x... (in the host's memory)                  -> y...
+  kSumParts,            // x[parts rows, columns]                       -> y[rows, columns] (sum of its
+                        //   equal runs of rows)
   kSplitSequence,       // x...[whole]                                  -> y[own part] (by y's groups)
   kSplitColumns,        // x[rows, n]                                   -> y... (runs of x's columns; a y
                         //   of p rows times as many takes p runs, one below the other)
@@ -209,6 +213,7 @@ struct Kernel {
   std::int64_t block_rows = 0, block_columns = 0;
   bool transposed = false;
   std::int64_t plain_dim = 0, value_dim = 0;  // latent: columns of a head that do not, of its value
+  bool on_host = false;  // computed by the host's cores, on its memory
   friend bool operator==(const Kernel&, const Kernel&) = default;
 };
 
@@ -321,11 +326,13 @@ struct Collective {
 // ---------------------------------------------------------------------------------------------------
 // Work of the host thread alone: the framework's Python between passes, data loading, a synchronise.
 // REQUIRES of a Program: where `synchronise` is set the host waits for all work it has issued. With
-// `await` the operation's stream waits for what the operation waits for, and the host goes on.
+// `await` the operation's stream waits for what the operation waits for, and the host goes on; with
+// `pause` for another `time` besides.
 
-enum class HostKind : std::uint8_t { kMicroBatch, kStep, kSynchronise, kAwait };
+enum class HostKind : std::uint8_t { kMicroBatch, kStep, kSynchronise, kAwait, kPause };
 struct HostWork {
   HostKind kind = HostKind::kMicroBatch;
+  Time time = {};  // kPause
   friend bool operator==(const HostWork&, const HostWork&) = default;
 };
 

@@ -8,8 +8,9 @@ namespace headway {
 namespace {
 
 // In the order of the enumerators.
-constexpr std::array<std::string_view, 11> kDataTypes = {
-    "fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp8-e5m2", "fp4", "int64", "int32", "bool"};
+constexpr std::array<std::string_view, 13> kDataTypes = {
+    "fp64", "fp32", "tf32", "fp16",  "bf16",  "fp8", "fp8-e5m2",
+    "fp4",  "int8", "int4", "int64", "int32", "bool"};
 static_assert(kDataTypes.size() == static_cast<std::size_t>(DataType::kBool) + 1);
 
 struct Recipe {
@@ -71,9 +72,11 @@ Bytes size_of(DataType type, std::int64_t elements) {
       return {2 * elements};
     case DataType::kFp8:
     case DataType::kFp8E5M2:
+    case DataType::kInt8:
     case DataType::kBool:
       return {elements};
     case DataType::kFp4:
+    case DataType::kInt4:
       return {elements / 2 + elements % 2};
   }
   assert(false);

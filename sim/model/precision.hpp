@@ -20,6 +20,8 @@ enum class DataType : std::uint8_t {
   kFp8,      // e4m3
   kFp8E5M2,  // the wider range, for gradients
   kFp4,      // e2m1
+  kInt8,     // -127 to 127, with a scale for each block of elements
+  kInt4,     // -7 to 7, likewise
   kInt64,
   kInt32,
   kBool

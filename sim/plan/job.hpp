@@ -33,6 +33,10 @@ inline constexpr const char* kTensorColumnAxis = "tp_column";
 inline constexpr const char* kTensorRowAxis = "tp_row";
 inline constexpr const char* kTensorDepthAxis = "tp_depth";
 
+// And of data-parallel ranks where groups of `plan.shard` share out what each of them replicates.
+inline constexpr const char* kShardAxis = "shard";
+inline constexpr const char* kReplicaAxis = "replica";
+
 struct Job {
   Transformer model;
   Topology topology;

@@ -8,6 +8,8 @@ std::string_view name(DataParallelKind kind) {
   switch (kind) {
     case DataParallelKind::kDdp:
       return "ddp";
+    case DataParallelKind::kHorovod:
+      return "horovod";
     case DataParallelKind::kZero1:
       return "zero1";
     case DataParallelKind::kDistributedOptimizer:
@@ -16,8 +18,12 @@ std::string_view name(DataParallelKind kind) {
       return "zero2";
     case DataParallelKind::kZero3:
       return "zero3";
+    case DataParallelKind::kZeroPlusPlus:
+      return "zero++";
     case DataParallelKind::kFsdp:
       return "fsdp";
+    case DataParallelKind::kHsdp:
+      return "hsdp";
   }
   return "";
 }

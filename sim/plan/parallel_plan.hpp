@@ -19,12 +19,18 @@ struct Schedule;  // program/schedule
 
 enum class DataParallelKind : std::uint8_t {
   kDdp,
+  kHorovod,
   kZero1,
   kDistributedOptimizer,
   kZero2,
   kZero3,
-  kFsdp
+  kZeroPlusPlus,
+  kFsdp,
+  kHsdp  // fsdp within groups of `shard` ranks, replicated across them
 };
+// Whether parameters live in shares and are gathered for their use; and whether in PyTorch's way.
+constexpr bool shards_parameters(DataParallelKind kind) { return kind >= DataParallelKind::kZero3; }
+constexpr bool is_fsdp(DataParallelKind kind) { return kind >= DataParallelKind::kFsdp; }
 // How attention meets the keys of a sequence that is spread over cp ranks.
 enum class ContextParallelKind : std::uint8_t {
   kRing,
@@ -99,6 +105,15 @@ struct ExpertPlan {
   std::int64_t token_groups = 1;
 };
 
+// What lives in the host's memory: optimizer state with its update (ZeRO-Offload, arXiv
+// 2101.06840), the shares of the parameters, what the backward pass needs of the first `layers`
+// layers of each virtual stage (0: of all).
+struct Offload {
+  bool optimizer = false, parameters = false, activations = false;
+  std::int64_t layers = 0;
+  friend bool operator==(const Offload&, const Offload&) = default;
+};
+
 struct ParallelPlan {
   int tp = 1, cp = 1, ep = 1, pp = 1, dp = 1;
   ContextParallelKind cp_kind = ContextParallelKind::kRing;
@@ -122,6 +137,12 @@ struct ParallelPlan {
   std::int64_t micro_batches = 1;  // per rank and step: global batch / (dp micro_batch)
   DataParallelKind dp_kind = DataParallelKind::kDdp;
   std::optional<std::int64_t> bucket_elements;  // of gradients; nothing: one bucket per model chunk
+  // PyTorch's DDP: its first bucket is smaller, so that the first reduction begins early.
+  std::optional<std::int64_t> first_bucket_elements;
+  Time cycle_time;  // horovod: how often its thread looks for gradients that are there
+  // Ranks that share out the state of a model, neighbours among those that hold it: of hsdp and
+  // zero1, of zero++ those that keep a second share of the parameters; 0: all.
+  int shard = 0;
   bool overlap_grad_reduce = false;
   bool overlap_param_gather = false;
   bool reshard_after_forward = true;  // fsdp: units are gathered again for the backward pass
@@ -129,6 +150,7 @@ struct ParallelPlan {
   // gathers in flight), zero3: in elements (stage3_prefetch_bucket_size).
   std::int64_t prefetch = 0;
   DataType gradient_type = DataType::kFp32;
+  Offload offload;
   bool weights_in_8_bits = false;  // the layers' matrices are stored, and gathered, in 8 bits
   Recompute recompute = Recompute::kNothing;
   std::int64_t recompute_layers = 0;  // full: of each virtual stage, its first so many; 0: all
@@ -138,6 +160,14 @@ struct ParallelPlan {
   bool synchronous_optimizer = true;                       // global gradient norm before the step
   Vocabulary vocabulary = Vocabulary::kLastStage;
   std::string order = "tp-cp-ep-dp-pp";
+
+  // Of a reference run (training_step.hpp), on one rank. pipedream: how many mini-batches an update
+  // of a layer comes late, by layer, and the micro-batches of a mini-batch. zero++: so many
+  // micro-batches in a row are summed from `rounded_neighbours` at a time, rounded before each sum
+  // as their ranks round them.
+  std::vector<std::int64_t> weight_delays;
+  std::int64_t micro_batches_per_update = 0;
+  std::int64_t rounded_ranks = 0, rounded_neighbours = 0;
 };
 
 // The plan's schedule; nullptr where it is not built.

@@ -16,6 +16,7 @@ namespace headway {
 struct PlanContext {
   std::optional<Transformer> model;
   std::optional<std::int64_t> gpus, sequence_length, global_batch;
+  std::int64_t gpus_per_node = 0;  // 0: not known
 };
 
 // Resolves the plan (dp, micro-batches, stages, layers of each stage) and adds a problem for

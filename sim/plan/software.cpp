@@ -123,6 +123,7 @@ void read_machine_side(SourcedValues& values, Software& software) {
   values.take("bucket_elements_per_dp", software.bucket_elements_per_dp, [](ObjectReader& leaf) {
     return leaf.integer("value", {.min = 0, .max = std::int64_t{1} << 40});
   });
+  values.bytes("first_bucket", software.first_bucket);
   values.time("p2p_blocking", software.p2p_blocking);
   values.take("dp_network_efficiency", software.dp_network_efficiency, [](ObjectReader& leaf) {
     return leaf.number("value", {.min = 0, .max = 1, .min_excluded = true});

@@ -88,6 +88,8 @@ struct Software {
   // of the framework's size grows to so many elements per data-parallel rank (0: it does not).
   bool overlap_p2p_needs_interleaving = false;
   std::int64_t bucket_elements_per_dp = 0;
+  // PyTorch's DDP: its first bucket; every pipeline rank cuts buckets. 0: Megatron's own DDP.
+  Bytes first_bucket;
 
   // Defaults that the framework gives to a plan and to an inline model, where the job is silent:
   // JSON objects with the keys of a job's `plan` and `model`.

@@ -89,6 +89,7 @@ struct BufferFamily {
   std::int64_t most_rows = 0;
   bool per_layer = false;
   bool per_micro_batch = false;
+  bool on_host = false;  // in the host's memory (pinned), not the device's
   InitialValue initial = InitialValue::kUndefined;
   double initial_scale = 0;
   std::int64_t ahead = 0;  // kTokens, kTargets: so many positions later still
@@ -225,6 +226,8 @@ struct Program {
   // Whether a rank begins its next step when its own part of this one has ended, whatever the
   // others do: then the time of a step is that between two of its repeats.
   bool steps_overlap = false;
+  // Whether every micro-batch is a mini-batch with an update of its own (PipeDream).
+  bool updates_every_micro_batch = false;
   // Share of the choices that each expert takes, over an even one, by layer (or one row for all);
   // empty: even.
   std::vector<std::vector<double>> expert_loads;

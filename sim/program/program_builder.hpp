@@ -88,6 +88,10 @@ class ProgramBuilder {
   int tensor_group() { return group({"tp"}); }
   // The ranks that hold the same parameters (StepShape::data_ranks).
   int data_group() { return group({"dp", "cp"}); }
+  // Of them those that share out the state, and those that have the same share; all, and none,
+  // where every rank has a share of its own.
+  int shard_group() { return shape_.replicas > 1 ? group({kShardAxis}) : data_group(); }
+  int replica_group() { return shape_.replicas > 1 ? group({kReplicaAxis}) : -1; }
   // Those that a sequence is spread over: the ring, and the ranks that exchange heads for tokens.
   int ring_group() { return group({ring_axis()}); }
   int heads_group() { return group({heads_axis()}); }

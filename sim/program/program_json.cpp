@@ -62,6 +62,7 @@ class Writer {
     json_.field("learning_rate", program_.learning_rate);
     json_.field("clip_norm", program_.clip_norm);
     unless("steps_overlap", program_.steps_overlap, false);
+    unless("updates_every_micro_batch", program_.updates_every_micro_batch, false);
     packs();
     expert_loads();
     grid();
@@ -192,6 +193,7 @@ class Writer {
     if (family.block_group != -1) json_.field("block_group", group(family.block_group));
     unless("per_layer", family.per_layer, false);
     unless("per_micro_batch", family.per_micro_batch, false);
+    unless("on_host", family.on_host, false);
     if (family.initial != InitialValue::kUndefined) json_.field("initial", name(family.initial));
     unless("initial_scale", family.initial_scale, 0.0);
     unless("ahead", family.ahead, std::int64_t{0});
@@ -321,6 +323,7 @@ class Writer {
     unless("transposed", kernel.transposed, false);
     unless("plain_dim", kernel.plain_dim, std::int64_t{0});
     unless("value_dim", kernel.value_dim, std::int64_t{0});
+    unless("on_host", kernel.on_host, false);
     json_.end_object();
   }
   void shape(const Collective& collective) {
@@ -338,7 +341,9 @@ class Writer {
     json_.end_object();
   }
   void shape(const HostWork& work) {
-    json_.key("host").begin_object().field("kind", headway::name(work.kind)).end_object();
+    json_.key("host").begin_object().field("kind", headway::name(work.kind));
+    unless("time_ps", work.time.picoseconds, std::int64_t{0});
+    json_.end_object();
   }
 
   void kind(const RankKind& kind) {
@@ -448,6 +453,7 @@ class Reader {
     program_.learning_rate = top.require_number("learning_rate", {.min = 0});
     program_.clip_norm = top.require_number("clip_norm", {.min = 0});
     program_.steps_overlap = top.boolean("steps_overlap").value_or(false);
+    program_.updates_every_micro_batch = top.boolean("updates_every_micro_batch").value_or(false);
     read_packs(top);
     read_expert_loads(top);
     grid(top);
@@ -692,6 +698,7 @@ class Reader {
     family.block_group = named(item, "block_group", groups_);
     family.per_layer = item.boolean("per_layer").value_or(false);
     family.per_micro_batch = item.boolean("per_micro_batch").value_or(false);
+    family.on_host = item.boolean("on_host").value_or(false);
     family.initial =
         choice<InitialValue>(item, "initial", InitialValue::kTargets, InitialValue::kUndefined);
     family.initial_scale = item.number("initial_scale").value_or(0);
@@ -762,8 +769,10 @@ class Reader {
     read("kernel", [&](ObjectReader& object) { return kernel(object); });
     read("routing", [&](ObjectReader& object) { return routing(object); });
     read("collective", [&](ObjectReader& object) { return collective(object); });
-    read("host",
-         [&](ObjectReader& object) { return HostWork{choice(object, "kind", HostKind::kAwait)}; });
+    read("host", [&](ObjectReader& object) {
+      return HostWork{choice(object, "kind", HostKind::kPause),
+                      Time{object.integer("time_ps", kCount).value_or(0)}};
+    });
     if (found != 1) {
       item.problem("",
                    "an operation has one of \"gemm\", \"grouped_gemm\", \"attention\", \"kernel\", "
@@ -872,6 +881,7 @@ class Reader {
     kernel.transposed = object.boolean("transposed").value_or(false);
     kernel.plain_dim = object.integer("plain_dim", kCount).value_or(0);
     kernel.value_dim = object.integer("value_dim", kCount).value_or(0);
+    kernel.on_host = object.boolean("on_host").value_or(false);
     return kernel;
   }
   Collective collective(ObjectReader& object) {

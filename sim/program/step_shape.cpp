@@ -17,6 +17,9 @@ StepShape::StepShape(const Job& job) {
   dp = plan.dp;
   pp = plan.pp;
   data_ranks = cp * dp;
+  shard_ranks =
+      plan.shard > 0 && plan.dp_kind != DataParallelKind::kZeroPlusPlus ? plan.shard : data_ranks;
+  replicas = data_ranks / shard_ranks;
   ulysses = plan.ulysses_degree;
   ring = cp / ulysses;
   if (ring > 1) order = plan.cp_balance;
@@ -68,8 +71,7 @@ StepShape::StepShape(const Job& job) {
   quantisation = headway::quantisation(job.precision);
   weight = masters && plan.weights_in_8_bits ? DataType::kFp8 : storage;
 
-  sharded_parameters = data_ranks > 1 && (plan.dp_kind == DataParallelKind::kZero3 ||
-                                          plan.dp_kind == DataParallelKind::kFsdp);
+  sharded_parameters = data_ranks > 1 && shards_parameters(plan.dp_kind);
   // Over a pipeline the frameworks reduce once per step (torch.distributed.pipelining, stage.py).
   fresh_gradients = pp == 1 && (sharded_parameters ||
                                 (data_ranks > 1 && plan.dp_kind == DataParallelKind::kZero2));

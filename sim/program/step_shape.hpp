@@ -20,6 +20,8 @@ struct StepShape {
   // parameters, reduce gradients and share optimizer state (Megatron-LM's data-parallel group with
   // context parallelism).
   int data_ranks = 1;
+  // Of them: neighbours that share out the state between them, and how often it is there.
+  int shard_ranks = 1, replicas = 1;
   // Of a sequence that is spread over cp = ring x ulysses ranks (sequence/token_layout).
   int ring = 1, ulysses = 1;
   TokenOrder order = TokenOrder::kContiguous;

@@ -64,7 +64,7 @@ TEST(Operation, NamesAreFoundAgain) {
   expect_names(KernelKind::kCastParameters, kernel_kind_named);
   expect_names(CollectiveKind::kReceive, collective_kind_named);
   expect_names(ReduceOperator::kAverage, reduce_operator_named);
-  expect_names(HostKind::kSynchronise, host_kind_named);
+  expect_names(HostKind::kPause, host_kind_named);
 }
 
 // Programs on disk use these words; one of each end of the lists shows that none has slipped.

@@ -52,6 +52,7 @@ void expect_equal(const Program& a, const Program& b) {
   EXPECT_EQ(a.learning_rate, b.learning_rate);
   EXPECT_EQ(a.clip_norm, b.clip_norm);
   EXPECT_EQ(a.steps_overlap, b.steps_overlap);
+  EXPECT_EQ(a.updates_every_micro_batch, b.updates_every_micro_batch);
 }
 
 // Two stages with everything that a Program can hold set to something unusual.
@@ -65,6 +66,7 @@ Program rich() {
   program.learning_rate = 1.5e-4;
   program.clip_norm = 1;
   program.steps_overlap = true;
+  program.updates_every_micro_batch = true;
   program.groups.push_back({"embedding", {"pp"}, {0, 1}});
   program.ports = {{"bucket", true, false}, {"arrived", false, true}};
   BufferFamily& weight = program.buffers[tiny::kWeight];
