@@ -159,6 +159,7 @@ class ResolvedJob {
     leaf("launch_blocking", software.launch_blocking, framework);
     leaf("host_per_kernel_forward", to_text(software.host_per_kernel_forward), framework);
     leaf("host_per_kernel_backward", to_text(software.host_per_kernel_backward), framework);
+    leaf("host_per_collective", to_text(software.host_per_collective), framework);
     leaf("host_per_micro_batch", to_text(software.host_per_micro_batch), framework);
     leaf("host_per_step", to_text(software.host_per_step), framework);
     leaf("dp_network_efficiency", software.dp_network_efficiency, framework);

@@ -253,7 +253,9 @@ class Lowering {
     if (software.launch == Launch::kCudaGraph) return Time::zero();
     const Time each =
         backward ? software.host_per_kernel_backward : software.host_per_kernel_forward;
-    return Time::from_seconds(each.seconds() * price.launches * factor);
+    const bool posts = collective_of(operation) != nullptr && !is_message(operation);
+    const Time posting = posts ? software.host_per_collective : Time::zero();
+    return Time::from_seconds((each.seconds() * price.launches + posting.seconds()) * factor);
   }
 
   TaskTemplate make_template(const std::vector<TaskOrigin>& origins,
