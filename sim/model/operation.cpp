@@ -1,5 +1,6 @@
 #include "sim/model/operation.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -135,8 +136,7 @@ struct FlopsOf {
   }
   // q k^T and probabilities times v; the backward pass has two products for each.
   Flops operator()(const Attention& attention) const {
-    const double pairs = real(attention.batch) * real(attention.sequence_q) *
-                         real(attention.document > 0 ? attention.document : attention.sequence_kv);
+    const double pairs = real(attention.batch) * real(attention.sequence_q) * keys_met(attention);
     const double forward = 2.0 * pairs * real(attention.heads) *
                            (real(attention.head_dim) + real(attention.head_dim_v));
     return {attention.backward ? 2.0 * forward : forward};
@@ -180,6 +180,16 @@ std::optional<ReduceOperator> reduce_operator_named(std::string_view word) {
 }
 std::optional<HostKind> host_kind_named(std::string_view word) {
   return value_in<HostKind>(kHostKinds, word);
+}
+
+// Unfused kernels compute what a window hides, too. With w of s positions there are w s - w^2 / 2
+// pairs, which is s^2 / 2 where the window is the sequence.
+double keys_met(const Attention& attention) {
+  const double keys = real(attention.document > 0 ? attention.document : attention.sequence_kv);
+  if (attention.window == 0 || !attention.causal) return keys;
+  if (attention.kernel == AttentionKernel::kUnfused) return keys;
+  const double window = std::min(keys, real(attention.window));
+  return window * (2 * keys - window) / keys;
 }
 
 bool depends_on_place(const Attention& attention) {

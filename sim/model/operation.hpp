@@ -104,6 +104,10 @@ struct Attention {
 std::optional<Attention> computed_part(const Attention& attention, std::int64_t place);
 bool depends_on_place(const Attention& attention);
 
+// Keys that a query meets in the mean, counted in full: all of them, or of its document; of a causal
+// window, twice those that it sees.
+double keys_met(const Attention& attention);
+
 // ---------------------------------------------------------------------------------------------------
 // Memory-bound kernels over [rows, columns], priced by the bytes they move and their passes.
 
