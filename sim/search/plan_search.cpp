@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "sim/core/heap.hpp"
 #include "sim/price/memory.hpp"
 #include "sim/program/training_step.hpp"
 #include "sim/search/step_bound.hpp"
@@ -484,7 +485,11 @@ void in_parallel(std::size_t count, int threads, const std::function<void(std::s
   std::vector<std::thread> others;
   const auto more =
       static_cast<int>(std::min<std::size_t>(count, static_cast<std::size_t>(threads)));
-  for (int t = 1; t < more; ++t) others.emplace_back(run);
+  const auto run_beside = [&] {
+    use_huge_pages_in_thread();
+    run();
+  };
+  for (int t = 1; t < more; ++t) others.emplace_back(run_beside);
   run();
   for (std::thread& thread : others) thread.join();
   if (failure) std::rethrow_exception(failure);

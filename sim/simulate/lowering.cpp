@@ -11,6 +11,7 @@
 
 #include "sim/simulate/encounters.hpp"
 #include "sim/simulate/operation_pricer.hpp"
+#include "sim/simulate/overlap_marks.hpp"
 
 namespace headway {
 
@@ -126,9 +127,8 @@ class Lowering {
       Activity activity;
     };
     std::vector<Slot> slots;
-    std::vector<PortRef> awaited, released;  // with absolute layers
-    bool opens = false;                      // issues work on a stream that slows compute
-    bool closes = false;                     // waits for that stream
+    std::vector<int> awaited, released;  // rows of ports, by slot
+    OverlapMarks::Events events;
   };
 
   void build_instances() {
@@ -141,19 +141,21 @@ class Lowering {
     step_.graph.bound_activities.reserve(issues);
     step_.graph.activities.reserve(issues / 2);
     issued_.resize(static_cast<std::size_t>(step_.graph.devices));
+    OverlapMarks marks(program_.streams.size());
     for (int d = 0; d < step_.graph.devices; ++d) {
       const RankKind& kind =
           program_.kinds[static_cast<std::size_t>(step_.device_kind[static_cast<std::size_t>(d)])];
       std::vector<PassBinding> bindings;
       bindings.reserve(kind.passes.size());
       for (const Pass& pass : kind.passes) bindings.push_back(bind_pass(pass, d));
-      bool open = false;
+      marks.begin_device();
       for (std::size_t i = 0; i < kind.order.size(); ++i) {
         const Issue& issue = kind.order[i];
         const PassBinding& binding = bindings[static_cast<std::size_t>(issue.pass)];
-        if (binding.opens) open = true;
-        add_instance(d, static_cast<int>(i), issue, binding, open);
-        if (binding.closes) open = false;
+        Instance& instance = add_instance(d, static_cast<int>(i), issue, binding);
+        instance.moves_with_clock =
+            marks.issue(binding.events, step_.graph.awaited_ports.data() + instance.first_awaited,
+                        step_.graph.released_ports.data() + instance.first_released);
       }
     }
   }
@@ -179,14 +181,13 @@ class Lowering {
         as_activity.push_back(activity);
         key.push_back(price * 2 + (activity ? 1 : 0));
         if (activity) binding.slots.push_back(make_slot(operation, step, rank, price));
-        for (const PortRef& port : operation.awaits) {
-          binding.awaited.push_back({port.family, port.layer + step.layer});
-        }
-        for (const PortRef& port : operation.releases) {
-          binding.released.push_back({port.family, port.layer + step.layer});
-        }
-        if (sets_environment(operation, rank)) binding.opens = true;
-        if (operation.stream == 0 && joins_environment(operation)) binding.closes = true;
+        const std::size_t first_awaited = binding.awaited.size();
+        const std::size_t first_released = binding.released.size();
+        for (const PortRef& port : operation.awaits)
+          binding.awaited.push_back(port_row(device, port, step.layer));
+        for (const PortRef& port : operation.releases)
+          binding.released.push_back(port_row(device, port, step.layer));
+        note_overlap(operation, rank, first_awaited, first_released, binding);
       }
     }
     const auto [found, is_new] =
@@ -223,15 +224,35 @@ class Lowering {
     return encounters_.role(rank, index).placement.ranks > 1;
   }
   void find_slowing_streams() {
+    std::set<int> sensitive;
     for (const Template& one : program_.templates) {
       for (const TemplateOperation& operation : one.operations) {
         if (slows_compute(operation)) slowing_streams_.insert(operation.stream);
+        if (operation.stream != 0 && sensitivity(operation) != kNone)
+          sensitive.insert(operation.stream);
       }
     }
+    // What can be slowed elsewhere may begin before the compute stream has waited: a port tells
+    // it nothing. The one stream that slows waits for itself.
+    if (slowing_streams_.size() == 1) sensitive.erase(*slowing_streams_.begin());
+    ports_tell_ = sensitive.empty();
   }
-  bool joins_environment(const TemplateOperation& operation) const {
-    return std::any_of(operation.joins.begin(), operation.joins.end(),
-                       [&](int stream) { return slowing_streams_.contains(stream); });
+
+  void note_overlap(const TemplateOperation& operation, int rank, std::size_t first_awaited,
+                    std::size_t first_released, PassBinding& binding) {
+    using Kind = OverlapMarks::Kind;
+    OverlapMarks::Events& events = binding.events;
+    const bool slowing = slowing_streams_.contains(operation.stream);
+    if (operation.stream == 0) {
+      for (const int stream : operation.joins) {
+        if (slowing_streams_.contains(stream)) events.push_back({Kind::kJoins, stream, 0});
+      }
+      for (std::size_t a = first_awaited; ports_tell_ && a < binding.awaited.size(); ++a)
+        events.push_back({Kind::kAwaits, 0, static_cast<int>(a)});
+    }
+    if (sets_environment(operation, rank)) events.push_back({Kind::kIssues, operation.stream, 0});
+    for (std::size_t r = first_released; slowing && r < binding.released.size(); ++r)
+      events.push_back({Kind::kReleases, operation.stream, static_cast<int>(r)});
   }
 
   Time host_time(const TemplateOperation& operation, const OperationPrice& price,
@@ -314,37 +335,45 @@ class Lowering {
     return memory ? kMemoryBound : kNone;
   }
 
-  void add_instance(int device, int issue_index, const Issue& issue, const PassBinding& binding,
-                    bool overlapped) {
+  Instance& add_instance(int device, int issue_index, const Issue& issue,
+                         const PassBinding& binding) {
     TaskGraph& graph = step_.graph;
     Instance instance;
     instance.device = device;
     instance.task_template = binding.task_template;
     instance.label = issue_index;
-    instance.moves_with_clock = overlapped;
     instance.first_awaited = static_cast<int>(graph.awaited_ports.size());
-    for (const PortRef& port : binding.awaited) {
-      graph.awaited_ports.push_back(port_id(device, port, issue.micro_batch));
+    for (const int row : binding.awaited) {
+      graph.awaited_ports.push_back(port_id(row, issue.micro_batch));
     }
     instance.first_released = static_cast<int>(graph.released_ports.size());
-    for (const PortRef& port : binding.released) {
-      graph.released_ports.push_back(port_id(device, port, issue.micro_batch));
+    for (const int row : binding.released) {
+      graph.released_ports.push_back(port_id(row, issue.micro_batch));
     }
     instance.first_activity = static_cast<int>(graph.bound_activities.size());
     for (const PassBinding::Slot& slot : binding.slots) {
       graph.bound_activities.push_back(activity_id(device, issue.micro_batch, slot));
     }
-    graph.instances.push_back(instance);
     step_.instances.push_back({device, issue_index});
+    return graph.instances.emplace_back(instance);
   }
 
-  int port_id(int device, const PortRef& port, int micro_batch) {
+  // The ports of a family and layer on a device.
+  int port_row(int device, const PortRef& port, int layer) {
     const PortFamily& family = program_.ports[static_cast<std::size_t>(port.family)];
-    const auto key = std::tuple(device, port.family, family.per_layer ? port.layer : 0,
-                                family.per_micro_batch ? micro_batch : 0);
-    const auto [found, is_new] = ports_.try_emplace(key, step_.graph.ports);
-    if (is_new) ++step_.graph.ports;
+    const auto key = std::tuple(device, port.family, family.per_layer ? port.layer + layer : 0);
+    const auto [found, is_new] = port_rows_.try_emplace(key, static_cast<int>(ports_.size()));
+    if (is_new) ports_.push_back({family.per_micro_batch, {}});
     return found->second;
+  }
+
+  int port_id(int row, int micro_batch) {
+    PortRow& ports = ports_[static_cast<std::size_t>(row)];
+    const auto index = static_cast<std::size_t>(ports.per_micro_batch ? micro_batch + 1 : 0);
+    if (index >= ports.ids.size()) ports.ids.resize(index + 1, kNone);
+    int& id = ports.ids[index];
+    if (id == kNone) id = step_.graph.ports++;
+    return id;
   }
 
   // Messages of a group class are told apart by what they carry; its collectives are one sequence.
@@ -443,8 +472,14 @@ class Lowering {
   std::vector<int> distinct_classes_;
   std::vector<LoadRange> group_loads_;
   std::set<int> slowing_streams_;
+  bool ports_tell_ = false;  // whether awaiting a port ends an overlap
   std::map<std::vector<int>, int> task_templates_;
-  std::map<std::tuple<int, int, int, int>, int> ports_;
+  struct PortRow {
+    bool per_micro_batch = false;
+    std::vector<int> ids;  // by micro-batch, from -1 on; kNone: not met yet
+  };
+  std::map<std::tuple<int, int, int>, int> port_rows_;  // (device, family, layer)
+  std::vector<PortRow> ports_;
   std::map<std::tuple<int, int, int>, int> exchanges_;  // (group class, buffer, layer)
   std::vector<std::vector<int>> activities_;            // by exchange, by occurrence
   std::vector<std::vector<std::size_t>> issued_;  // collectives so far, by device, by exchange
