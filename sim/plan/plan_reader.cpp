@@ -285,14 +285,12 @@ class PlanReader {
     const auto dispatch = moe.choice("dispatch", {"alltoall", "allgather", "deepep", "hybridep"});
     if (dispatch == "deepep") plan.dispatch = Dispatch::kDeepEp;
     if (dispatch == "hybridep") plan.dispatch = Dispatch::kHybridEp;
-    if (dispatch == "allgather") refuse_key("dispatch " + *dispatch);
-    const auto type = moe.choice("dispatch_dtype", {"bf16", "fp8"});
-    if (type == "fp8") refuse_key("dispatch in fp8");
+    if (dispatch == "allgather") plan.dispatch = Dispatch::kAllGather;
+    plan.dispatch_in_8_bits = moe.choice("dispatch_dtype", {"bf16", "fp8"}) == "fp8";
     plan.nodes_per_token =
         moe.integer("max_nodes_per_token", {.min = 1, .max = kLargestDegree}).value_or(0);
     plan.shared_overlap = moe.boolean("shared_overlap").value_or(false);
-    if (moe.boolean("overlap").value_or(false))
-      refuse_key("overlapped forward and backward passes");
+    plan.overlap = moe.boolean("overlap").value_or(false);
     read_routing(moe.any("routing"));
     moe.finish();
   }

@@ -215,7 +215,8 @@ class Lowering {
     if (operation.stream == 0 || collective_of(operation) == nullptr || is_message(operation)) {
       return false;
     }
-    return operation.cause == Cause::kDataParallel || input_.profile.core_communicates;
+    return operation.cause == Cause::kDataParallel || operation.cause == Cause::kExpertParallel ||
+           input_.profile.core_communicates;
   }
   // Collectives beside compute hold multiprocessors and memory bandwidth.
   bool sets_environment(const TemplateOperation& operation, int rank) {
@@ -434,16 +435,30 @@ class Lowering {
     return activity;
   }
 
+  // The most that a collective beside compute holds.
+  double held_multiprocessors() const {
+    constexpr std::int64_t kChannels = 16;  // NCCL's default for a ring over NICs (facts 4.3)
+    std::int64_t held = kChannels;
+    for (const Template& one : program_.templates) {
+      for (const TemplateOperation& operation : one.operations) {
+        const Collective* collective = collective_of(operation);
+        if (collective != nullptr && operation.stream != 0)
+          held = std::max(held, collective->multiprocessors);
+      }
+    }
+    return static_cast<double>(held);
+  }
+
   // A collective beside compute holds one multiprocessor per channel and moves its bytes through
   // memory: waves = ceil(CTAs / (SMs - channels)), bandwidth shared by demand. Not measured: graded
   // extrapolated (facts section 7: a GEMM of one full wave nearly doubles; most GEMMs have many).
   void build_slowdowns() {
     const Device& device = input_.profile.device;
-    constexpr double kChannels = 16;            // NCCL's default for a ring over NICs (facts 4.3)
     constexpr double kMemoryPassesPerByte = 3;  // a reducing ring step reads two and writes one
+    const double channels = held_multiprocessors();
     double compute = 1, memory = 1;
-    if (device.multiprocessors > 2 * static_cast<int>(kChannels)) {
-      compute = device.multiprocessors / (device.multiprocessors - kChannels);
+    if (device.multiprocessors > 2 * channels) {
+      compute = device.multiprocessors / (device.multiprocessors - channels);
     }
     const double nic = input_.topology.nodes() > 1
                            ? input_.topology.nic_bandwidth().bytes_per_second
