@@ -5,6 +5,7 @@
 
 #include "sim/cluster/device.hpp"
 #include "sim/cluster/topology_reader.hpp"
+#include "sim/core/file.hpp"
 #include "sim/core/shipped_files.hpp"
 #include "sim/plan/job.hpp"
 #include "sim/plan/job_override.hpp"
@@ -18,10 +19,6 @@ namespace {
 
 // What a job without `software.framework` is run by.
 constexpr std::string_view kDefaultFramework = "headway";
-
-bool is_path(const std::string& text) {
-  return text.find('/') != std::string::npos || text.ends_with(".json");
-}
 
 std::string unknown(const std::string& word, const std::vector<std::string>& known,
                     const std::string& or_else) {

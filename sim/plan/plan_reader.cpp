@@ -22,11 +22,6 @@ const Words module_words = {"core_attn", "core_attention", "layernorm", "mla_up_
                             "mlp",       "moe_act",        "moe",       "shared_experts"};
 const Words axis_names = {"tp", "cp", "ep", "dp", "pp"};
 
-// A path rather than a word.
-bool is_path(const std::string& text) {
-  return text.find('/') != std::string::npos || text.ends_with(".csv");
-}
-
 class PlanReader {
  public:
   explicit PlanReader(JobSection& section) : section_(section) {}
@@ -103,7 +98,7 @@ class PlanReader {
     const auto word = section_.string("schedule", "1f1b");
     const bool known = word && std::find(schedule_words.begin(), schedule_words.end(), *word) !=
                                    schedule_words.end();
-    if (word && is_path(*word)) {
+    if (word && is_path(*word, ".csv")) {
       read_schedule_file(*word);
     } else if (word && !known) {
       std::string message = "\"" + *word + "\" is not allowed; expected " + any_of(schedule_words) +

@@ -202,9 +202,9 @@ class Lowering {
 
   bool needs_activity(const TemplateOperation& operation, int rank) {
     const int index = encounters_.role_index(operation);
-    if (index == kNone) return false;
+    if (index == kNoIndex) return false;
     const Role& mine = encounters_.role(rank, index);
-    if (mine.group == kNone) return false;
+    if (mine.group == kNoIndex) return false;
     const auto group =
         static_cast<std::size_t>(step_.partition.group_class[static_cast<std::size_t>(mine.group)]);
     if (distinct_classes_[group] > 1 || is_message(operation)) return true;
@@ -229,7 +229,7 @@ class Lowering {
     for (const Template& one : program_.templates) {
       for (const TemplateOperation& operation : one.operations) {
         if (slows_compute(operation)) slowing_streams_.insert(operation.stream);
-        if (operation.stream != 0 && sensitivity(operation) != kNone)
+        if (operation.stream != 0 && sensitivity(operation) != kNoIndex)
           sensitive.insert(operation.stream);
       }
     }
@@ -333,7 +333,7 @@ class Lowering {
     }
     const bool memory = std::holds_alternative<Kernel>(operation.operation) ||
                         std::holds_alternative<Routing>(operation.operation);
-    return memory ? kMemoryBound : kNone;
+    return memory ? kMemoryBound : kNoIndex;
   }
 
   Instance& add_instance(int device, int issue_index, const Issue& issue,
@@ -371,9 +371,9 @@ class Lowering {
   int port_id(int row, int micro_batch) {
     PortRow& ports = ports_[static_cast<std::size_t>(row)];
     const auto index = static_cast<std::size_t>(ports.per_micro_batch ? micro_batch + 1 : 0);
-    if (index >= ports.ids.size()) ports.ids.resize(index + 1, kNone);
+    if (index >= ports.ids.size()) ports.ids.resize(index + 1, kNoIndex);
     int& id = ports.ids[index];
-    if (id == kNone) id = step_.graph.ports++;
+    if (id == kNoIndex) id = step_.graph.ports++;
     return id;
   }
 
@@ -385,7 +385,7 @@ class Lowering {
     PassBinding::Slot slot;
     slot.message = is_message(operation);
     slot.activity = make_activity(operation, rank, group_class, price);
-    std::tuple<int, int, int> what{group_class, kNone, 0};
+    std::tuple<int, int, int> what{group_class, kNoIndex, 0};
     if (slot.message) {
       const BufferRef& carried =
           is_send(operation) ? operation.reads.front() : operation.writes.front();
@@ -407,8 +407,8 @@ class Lowering {
     }
     if (activities_.size() <= exchange) activities_.resize(exchange + 1);
     std::vector<int>& ids = activities_[exchange];
-    if (ids.size() <= occurrence) ids.resize(occurrence + 1, kNone);
-    if (ids[occurrence] == kNone) {
+    if (ids.size() <= occurrence) ids.resize(occurrence + 1, kNoIndex);
+    if (ids[occurrence] == kNoIndex) {
       ids[occurrence] = static_cast<int>(step_.graph.activities.size());
       step_.graph.activities.push_back(slot.activity);
     }
@@ -421,7 +421,7 @@ class Lowering {
     const auto group = static_cast<std::size_t>(group_class);
     Activity activity;
     activity.members = is_message(operation) ? 2 : distinct_classes_[group];
-    activity.environment = sets_environment(operation, rank) ? kCollectiveEnvironment : kNone;
+    activity.environment = sets_environment(operation, rank) ? kCollectiveEnvironment : kNoIndex;
     const double rate = rate_alone(price.collective);
     if (group_loads_[group].count > 0 && rate > 0) {
       activity.latency = price.collective.latency;
@@ -491,7 +491,7 @@ class Lowering {
   std::map<std::vector<int>, int> task_templates_;
   struct PortRow {
     bool per_micro_batch = false;
-    std::vector<int> ids;  // by micro-batch, from -1 on; kNone: not met yet
+    std::vector<int> ids;  // by micro-batch, from -1 on; kNoIndex: not met yet
   };
   std::map<std::tuple<int, int, int>, int> port_rows_;  // (device, family, layer)
   std::vector<PortRow> ports_;
