@@ -13,11 +13,11 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 // Follows the waits from the first cursor that has not finished until they close.
 std::vector<Wait> Player::find_deadlock() const {
   std::vector<Wait> chain;
-  std::vector<int> place(cursors_.size(), kNoIndex);  // in the chain
+  std::vector<int> place(cursors_.size(), kNone);  // in the chain
   int id = 0;
   while (cursors_[at(id)].state == CursorState::kFinished) ++id;
-  while (id != kNoIndex && cursors_[at(id)].state != CursorState::kFinished) {
-    if (place[at(id)] != kNoIndex) {
+  while (id != kNone && cursors_[at(id)].state != CursorState::kFinished) {
+    if (place[at(id)] != kNone) {
       chain.erase(chain.begin(), chain.begin() + place[at(id)]);
       return chain;
     }
@@ -30,7 +30,7 @@ std::vector<Wait> Player::find_deadlock() const {
   return chain;
 }
 
-// Says what a parked cursor waits for; the cursor that would have to do it, or kNoIndex.
+// Says what a parked cursor waits for; the cursor that would have to do it, or kNone.
 int Player::describe_wait(int id, Wait& wait) const {
   const Cursor& cursor = cursors_[at(id)];
   const Step& step = *cursor.step;
@@ -59,7 +59,7 @@ int Player::describe_wait(int id, Wait& wait) const {
       return device * streams_ + stream;
     }
   }
-  return kNoIndex;
+  return kNone;
 }
 
 // A stream on which a member of the activity has not arrived.
@@ -67,7 +67,7 @@ int Player::missing_member(int activity) const {
   for (std::size_t i = 0; i < graph_.instances.size(); ++i) {
     const Instance& instance = graph_.instances[i];
     for (const Task& task : graph_.templates[at(instance.task_template)].tasks) {
-      if (task.activity == kNoIndex ||
+      if (task.activity == kNone ||
           graph_.bound_activities[at(instance.first_activity + task.activity)] != activity) {
         continue;
       }
@@ -76,7 +76,7 @@ int Player::missing_member(int activity) const {
       if (cursor.state != CursorState::kInActivity || cursor.waits_for != activity) return id;
     }
   }
-  return kNoIndex;
+  return kNone;
 }
 
 int Player::releaser(int port) const {
@@ -90,7 +90,7 @@ int Player::releaser(int port) const {
       }
     }
   }
-  return kNoIndex;
+  return kNone;
 }
 
 }  // namespace headway::engine

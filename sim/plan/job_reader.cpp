@@ -5,7 +5,6 @@
 
 #include "sim/cluster/device.hpp"
 #include "sim/cluster/topology_reader.hpp"
-#include "sim/core/file.hpp"
 #include "sim/core/shipped_files.hpp"
 #include "sim/plan/job.hpp"
 #include "sim/plan/job_override.hpp"
@@ -19,6 +18,10 @@ namespace {
 
 // What a job without `software.framework` is run by.
 constexpr std::string_view kDefaultFramework = "headway";
+
+bool is_path(const std::string& text) {
+  return text.find('/') != std::string::npos || text.ends_with(".json");
+}
 
 std::string unknown(const std::string& word, const std::vector<std::string>& known,
                     const std::string& or_else) {
@@ -82,8 +85,12 @@ class JobReader : public JobFrame {
                        problems_, origins_);
     plan_ = read_plan(section);
     const PlanContext context = {
-        model_, topology_ ? std::optional<std::int64_t>(topology_->gpus()) : std::nullopt,
-        sequence_length_, global_batch_};
+        model_,
+        topology_ ? std::optional<std::int64_t>(topology_->gpus()) : std::nullopt,
+        sequence_length_,
+        global_batch_,
+        topology_ ? topology_->gpus_per_node() : 0,
+        !topology_ || topology_->host_memory().has_value()};
     resolve_plan(plan_, context, section, root_, notes_);
     apply_framework_rules(section);
     resolve_gradients(section);
@@ -247,8 +254,12 @@ class JobReader : public JobFrame {
     std::vector<std::string> names = precision_names();
     const auto word = root_.choice("precision", names, std::string(name(Precision::kBf16)));
     if (word) precision_ = *precision_named(*word);
-    if (word && model_ && model_->num_experts > 0 && precision_ == Precision::kNvFp4)
-      not_yet(not_built_, root_, "precision", *word + " with experts");
+    if (word && model_ && quantisation(precision_) != nullptr) {
+      if (model_->num_experts > 0)
+        not_yet(not_built_, root_, "precision", *word + " with experts");
+      else if (model_->latent_attention)
+        not_yet(not_built_, root_, "precision", *word + " with latent attention");
+    }
     const std::size_t before = problems_.size();
     sequence_length_ = root_.optional_integer("sequence_length", {.min = 1, .max = kLargestCount});
     const auto lengths = root_.optional_object("sequence_lengths");
@@ -463,13 +474,11 @@ class JobReader : public JobFrame {
                          " overlaps p2p in the interleaved schedule only");
       }
     }
-    const bool sharded =
-        plan.dp_kind == DataParallelKind::kZero3 || plan.dp_kind == DataParallelKind::kFsdp;
-    if (sharded && software_->sharded_network_efficiency > 0) {
+    if (shards_parameters(plan.dp_kind) && software_->sharded_network_efficiency > 0) {
       software_->dp_network_efficiency = software_->sharded_network_efficiency;
     }
     const bool own_bucket = !section.given("bucket") && !section.given("bucket_elements");
-    if (plan.bucket_elements && own_bucket) {
+    if (plan.bucket_elements && own_bucket && plan.dp_kind != DataParallelKind::kHorovod) {
       plan.bucket_elements =
           std::max(*plan.bucket_elements, software_->bucket_elements_per_dp * plan.dp * plan.cp);
     }
@@ -504,6 +513,12 @@ class JobReader : public JobFrame {
     if (plan_.bucket && plan_.bucket->count > 0) {
       plan.bucket_elements =
           std::max<std::int64_t>(1, plan_.bucket->count / size_of(plan.gradient_type, 1).count);
+    }
+    const Bytes first = software_->first_bucket;
+    if (plan.dp_kind == DataParallelKind::kDdp && first.count > 0 && plan.bucket_elements) {
+      plan.first_bucket_elements = std::min(
+          *plan.bucket_elements,
+          std::max<std::int64_t>(1, first.count / size_of(plan.gradient_type, 1).count));
     }
   }
 
@@ -568,25 +583,9 @@ class JobReader : public JobFrame {
     };
     must_divide(tokens, "tokens of a micro-batch");
     must_divide(model_->hidden_size, "columns of the hidden states");
-    if (model_->latent_attention) {
-      const LatentAttention& latent = *model_->latent_attention;
-      const std::int64_t heads = model_->num_attention_heads / plan.tp;
-      must_divide(heads * latent.qk_head_dim(), "columns of the queries");
-      must_divide(heads * (latent.qk_nope_head_dim + latent.v_head_dim), "columns of the keys");
-      must_divide(heads * latent.v_head_dim, "columns of the values");
-      must_divide(latent.q_lora_rank, "compressed columns of the queries");
-      must_divide(latent.kv_lora_rank, "compressed columns of the keys");
-    } else {
-      must_divide(model_->query_size() / plan.tp, "columns of the queries");
-      must_divide(model_->key_value_size() / plan.tp, "columns of the keys");
-    }
-    if (model_->expert_layer_count() < model_->num_hidden_layers) {
-      must_divide(model_->intermediate_size / plan.tp, "columns of the MLP");
-    }
-    if (model_->num_experts == 0) return;
-    must_divide(model_->experts.intermediate_size / plan.etp, "columns of an expert");
-    must_divide(model_->experts.shared_intermediate_size / plan.tp,
-                "columns of the shared experts");
+    must_divide(model_->query_size() / plan.tp, "columns of the queries");
+    must_divide(model_->key_value_size() / plan.tp, "columns of the keys");
+    must_divide(model_->intermediate_size / plan.tp, "columns of the MLP");
   }
 
   Job job() {

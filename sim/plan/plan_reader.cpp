@@ -22,6 +22,11 @@ const Words module_words = {"core_attn", "core_attention", "layernorm", "mla_up_
                             "mlp",       "moe_act",        "moe",       "shared_experts"};
 const Words axis_names = {"tp", "cp", "ep", "dp", "pp"};
 
+// A path rather than a word.
+bool is_path(const std::string& text) {
+  return text.find('/') != std::string::npos || text.ends_with(".csv");
+}
+
 class PlanReader {
  public:
   explicit PlanReader(JobSection& section) : section_(section) {}
@@ -98,7 +103,7 @@ class PlanReader {
     const auto word = section_.string("schedule", "1f1b");
     const bool known = word && std::find(schedule_words.begin(), schedule_words.end(), *word) !=
                                    schedule_words.end();
-    if (word && is_path(*word, ".csv")) {
+    if (word && is_path(*word)) {
       read_schedule_file(*word);
     } else if (word && !known) {
       std::string message = "\"" + *word + "\" is not allowed; expected " + any_of(schedule_words) +
@@ -147,21 +152,14 @@ class PlanReader {
     ParallelPlan& plan = reading_.plan;
     const auto kind = section_.choice("dp_kind", dp_kind_words, "ddp");
     reading_.dp_kind = kind.value_or("");
-    if (kind == "ddp")
-      plan.dp_kind = DataParallelKind::kDdp;
-    else if (kind == "zero1")
-      plan.dp_kind = DataParallelKind::kZero1;
-    else if (kind == "distributed_optimizer")
-      plan.dp_kind = DataParallelKind::kDistributedOptimizer;
-    else if (kind == "zero2")
-      plan.dp_kind = DataParallelKind::kZero2;
-    else if (kind == "zero3")
-      plan.dp_kind = DataParallelKind::kZero3;
-    else if (kind == "fsdp")
-      plan.dp_kind = DataParallelKind::kFsdp;
-    else if (kind)
-      refuse("dp_kind", *kind);
-
+    for (const DataParallelKind each :
+         {DataParallelKind::kDdp, DataParallelKind::kHorovod, DataParallelKind::kZero1,
+          DataParallelKind::kDistributedOptimizer, DataParallelKind::kZero2,
+          DataParallelKind::kZero3, DataParallelKind::kZeroPlusPlus, DataParallelKind::kFsdp,
+          DataParallelKind::kHsdp}) {
+      if (kind && *kind == name(each)) plan.dp_kind = each;
+    }
+    if (kind == "zero++") refuse("dp_kind", *kind);
     reading_.shard = section_.optional_integer("shard", {.min = 1, .max = kLargestDegree});
     plan.bucket_elements =
         section_.optional_integer("bucket_elements", {.min = 1, .max = std::int64_t{1} << 40});
@@ -171,14 +169,14 @@ class PlanReader {
     }
     if (reading_.bucket && reading_.bucket->count == 0)
       section_.problem("bucket", "a bucket of 0 bytes");
-    section_.optional_time("cycle_time");
+    reading_.cycle_time = section_.optional_time("cycle_time");
     plan.overlap_grad_reduce = section_.boolean("overlap_grad_reduce", false).value_or(false);
     plan.overlap_param_gather = section_.boolean("overlap_param_gather", false).value_or(false);
     plan.reshard_after_forward = section_.boolean("reshard_after_forward", true).value_or(true);
     // PyTorch keeps at most two gathers in flight (_FreeEventQueue): the unit in use and the next
     // one. DeepSpeed's stage3_prefetch_bucket_size is 5e8 in its documentation.
     constexpr std::int64_t kUnitsAhead = 1, kElementsAhead = 500000000;
-    const std::int64_t ahead = kind == "zero3" ? kElementsAhead : kUnitsAhead;
+    const std::int64_t ahead = kind == "zero3" || kind == "zero++" ? kElementsAhead : kUnitsAhead;
     plan.prefetch = section_.integer("prefetch", {.min = 0, .max = std::int64_t{1} << 40}, ahead)
                         .value_or(ahead);
   }
@@ -198,12 +196,13 @@ class PlanReader {
     if (plan.optimizer != "adamw" && plan.optimizer != "sgd") refuse("optimizer", plan.optimizer);
     const auto offload =
         section_.optional_words("offload", {"optimizer", "parameters", "activations"});
-    section_.optional_integer("offload_layers", {.min = 0, .max = kLargestCount});
-    if (offload && !offload->empty()) {
-      std::string what;
-      for (const std::string& word : *offload) what += (what.empty() ? "" : ", ") + word;
-      refuse("offload", "offload of " + what);
+    for (const std::string& word : offload.value_or(Words{})) {
+      plan.offload.optimizer = plan.offload.optimizer || word == "optimizer";
+      plan.offload.parameters = plan.offload.parameters || word == "parameters";
+      plan.offload.activations = plan.offload.activations || word == "activations";
     }
+    plan.offload.layers =
+        section_.optional_integer("offload_layers", {.min = 0, .max = kLargestCount}).value_or(0);
     plan.synchronous_optimizer = section_.boolean("synchronous_optimizer", true).value_or(true);
   }
 
@@ -280,12 +279,14 @@ class PlanReader {
     const auto dispatch = moe.choice("dispatch", {"alltoall", "allgather", "deepep", "hybridep"});
     if (dispatch == "deepep") plan.dispatch = Dispatch::kDeepEp;
     if (dispatch == "hybridep") plan.dispatch = Dispatch::kHybridEp;
-    if (dispatch == "allgather") plan.dispatch = Dispatch::kAllGather;
-    plan.dispatch_in_8_bits = moe.choice("dispatch_dtype", {"bf16", "fp8"}) == "fp8";
+    if (dispatch == "allgather") refuse_key("dispatch " + *dispatch);
+    const auto type = moe.choice("dispatch_dtype", {"bf16", "fp8"});
+    if (type == "fp8") refuse_key("dispatch in fp8");
     plan.nodes_per_token =
         moe.integer("max_nodes_per_token", {.min = 1, .max = kLargestDegree}).value_or(0);
     plan.shared_overlap = moe.boolean("shared_overlap").value_or(false);
-    plan.overlap = moe.boolean("overlap").value_or(false);
+    if (moe.boolean("overlap").value_or(false))
+      refuse_key("overlapped forward and backward passes");
     read_routing(moe.any("routing"));
     moe.finish();
   }

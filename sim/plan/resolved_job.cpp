@@ -93,16 +93,6 @@ class ResolvedJob {
     leaf("tie_word_embeddings", model.tie_word_embeddings, other);
     leaf("position_embedding", name(model.position_embedding), other);
     leaf("norm", std::string_view(model.norm == Norm::kRmsNorm ? "rmsnorm" : "layernorm"), other);
-    if (const auto& latent = model.latent_attention) {
-      leaf("q_lora_rank", latent->q_lora_rank, other);
-      leaf("kv_lora_rank", latent->kv_lora_rank, other);
-      leaf("qk_nope_head_dim", latent->qk_nope_head_dim, other);
-      leaf("qk_rope_head_dim", latent->qk_rope_head_dim, other);
-      leaf("v_head_dim", latent->v_head_dim, other);
-    }
-    if (model.sliding_window) leaf("sliding_window", *model.sliding_window, other);
-    if (model.num_nextn_predict_layers > 0)
-      leaf("num_nextn_predict_layers", model.num_nextn_predict_layers, other);
     if (model.num_experts > 0) {
       const ExpertLayers& experts = model.experts;
       leaf("num_experts", model.num_experts, other);
@@ -206,10 +196,12 @@ class ResolvedJob {
     if (plan.bucket_elements) leaf("bucket_elements", *plan.bucket_elements);
     leaf("overlap_grad_reduce", plan.overlap_grad_reduce);
     leaf("overlap_param_gather", plan.overlap_param_gather);
-    if (plan.dp_kind == DataParallelKind::kFsdp)
-      leaf("reshard_after_forward", plan.reshard_after_forward);
-    if (plan.dp_kind == DataParallelKind::kFsdp || plan.dp_kind == DataParallelKind::kZero3)
-      leaf("prefetch", plan.prefetch);
+    if (plan.dp_kind == DataParallelKind::kHorovod)
+      leaf("cycle_time", to_text(plan.cycle_time));
+    if (plan.shard > 0) leaf("shard", plan.shard);
+    if (is_fsdp(plan.dp_kind)) leaf("reshard_after_forward", plan.reshard_after_forward);
+    if (shards_parameters(plan.dp_kind)) leaf("prefetch", plan.prefetch);
+    write_offload(plan.offload);
     leaf("grad_dtype", name(plan.gradient_type));
     leaf("recompute", name(plan.recompute));
     if (plan.recompute == Recompute::kSelective) {
@@ -225,6 +217,16 @@ class ResolvedJob {
     leaf("order", plan.order);
     if (job_.model.num_experts > 0) write_experts();
     writer_.end_object();
+  }
+
+  void write_offload(const Offload& offload) {
+    std::vector<std::string> words;
+    if (offload.optimizer) words.emplace_back("optimizer");
+    if (offload.parameters) words.emplace_back("parameters");
+    if (offload.activations) words.emplace_back("activations");
+    if (words.empty()) return;
+    list("offload", words);
+    if (offload.activations) leaf("offload_layers", offload.layers);
   }
 
   void write_experts() {

@@ -1,22 +1,22 @@
 #include "sim/program/training_step.hpp"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "sim/program/activation_offload.hpp"
 #include "sim/program/data/fsdp.hpp"
 #include "sim/program/embedding.hpp"
 #include "sim/program/head_and_loss.hpp"
 #include "sim/program/layer.hpp"
 #include "sim/program/optimizer_step.hpp"
-#include "sim/program/pipeline/overlapped_pairs.hpp"
 #include "sim/program/pipeline_messages.hpp"
 #include "sim/program/pipeline_vocabulary.hpp"
 #include "sim/program/program_builder.hpp"
 #include "sim/program/schedule.hpp"
+#include "sim/program/weight_versions.hpp"
 
 namespace headway {
 
@@ -55,12 +55,7 @@ class TrainingStep {
       head_.emplace(builder_, layer_, *embedding_);
     }
     if (shape_.sharded_parameters) units_.emplace(builder_);
-    for (std::int64_t l = 0; l < shape_.layers; ++l) {
-      for (const Layer::Parts* parts : {&layer_.forward(l), &layer_.forward_again(l),
-                                        &layer_.backward(l), &layer_.backward_input(l)}) {
-        for (std::size_t p = 0; p + 1 < parts->size(); ++p) cuts_.insert((*parts)[p]);
-      }
-    }
+    if (job_.plan.offload.activations) activations_.emplace(builder_);
   }
 
   Program run() {
@@ -86,6 +81,13 @@ class TrainingStep {
   struct SlotPasses {
     int announce_spread = -1, announce_score = -1, weigh = -1, score = -1, spread = -1;
     int embed = -1, first_embed = -1;  // the first waits for the rank's gathered parameters
+  };
+
+  // Passes of what belongs to a mini-batch, as indices of the kind's passes; -1 where there is
+  // none.
+  struct MiniBatches {
+    int update = -1, clear = -1;
+    std::vector<std::pair<std::int64_t, int>> versions;  // by delay
   };
 
   // Where in its rank's order a stage has its last actions; -1 where it has none of that kind.
@@ -116,7 +118,8 @@ class TrainingStep {
     program.vocab_size = job_.model.vocab_size;
     program.dropout = job_.software.dropout;
     program.learning_rate = job_.plan.optimizer == "adamw" ? kAdamRate : kSgdRate;
-    program.clip_norm = kClipNorm;
+    program.clip_norm = keeps_weight_versions(job_.plan) ? 0 : kClipNorm;
+    program.updates_every_micro_batch = keeps_weight_versions(job_.plan);
     program.steps_overlap = !job_.plan.synchronous_optimizer;
     program.expert_loads = shape_.expert_loads;
   }
@@ -144,13 +147,13 @@ class TrainingStep {
         slots_.push_back(std::move(order.slots));
       } else {
         actions_.push_back(schedule_.actions(rank, shape_.schedule));
-        if (overlaps_passes()) actions_.back() = with_overlapped_pairs(actions_.back());
       }
     }
   }
 
   bool reduces_early() const {
-    return shape_.reduces_gradients() && (job_.plan.overlap_grad_reduce || shape_.fresh_gradients);
+    const bool leave = shape_.reduces_gradients() || job_.plan.offload.optimizer;
+    return leave && (job_.plan.overlap_grad_reduce || shape_.fresh_gradients);
   }
   // Whether first and last stage hold a copy of the word table each.
   bool tied_apart() const {
@@ -160,12 +163,6 @@ class TrainingStep {
   // The sum of the losses, on the last stage.
   int loss_total() const { return head_ ? head_->total() : vocabulary_->total(); }
   bool waits_for_messages() const { return shape_.pp > 1; }
-  bool overlaps_passes() const { return job_.plan.moe.overlap; }
-  // A template made from another is cut where that one is.
-  int cut_like(int base, int made) {
-    if (cuts_.contains(base)) cuts_.insert(made);
-    return made;
-  }
 
   // -- Passes
   // --------------------------------------------------------------------------------------
@@ -215,10 +212,8 @@ class TrainingStep {
     }
     awaits.insert(awaits.end(), others.begin(), others.end());
     const std::vector<int> none;
-    first.template_index =
-        cut_like(first.template_index,
-                 builder_.with_entry(first.template_index,
-                                     waits_for_messages() ? messages_.joins() : none, awaits));
+    first.template_index = builder_.with_entry(
+        first.template_index, waits_for_messages() ? messages_.joins() : none, awaits);
   }
 
   // With `converts` the layers' weights become what the step's products read.
@@ -234,8 +229,8 @@ class TrainingStep {
       if (first >= 0) steps.push_back({first, 0});
     }
     for (int l = stage.first_layer; l < stage.end_layer; ++l) {
-      if (converts) steps.push_back({layer_.quantise_weights(l), l});
-      add_parts(steps, layer_.forward(l), l);
+      if (converts) steps.push_back({layer_.quantise_weights(), l});
+      steps.push_back({layer_.forward(l), l});
     }
     if (stage.last) {
       steps.push_back({head_ ? head_->forward() : vocabulary_->last_forward(), stage.end_layer});
@@ -246,10 +241,6 @@ class TrainingStep {
     }
     enter(steps, stage, kind, awaited);
     return steps;
-  }
-
-  static void add_parts(std::vector<Step>& steps, const Layer::Parts& parts, int layer) {
-    for (const int part : parts) steps.push_back({part, layer});
   }
 
   bool recomputed(const Stage& stage, int layer) const {
@@ -278,13 +269,13 @@ class TrainingStep {
       steps.push_back({whole ? head_->backward() : head_->backward_input(), stage.end_layer});
     }
     for (int l = stage.first_layer; rematerialises() && l < stage.end_layer; ++l) {
-      add_parts(steps, layer_.forward_again(l), l);
+      steps.push_back({layer_.forward_again(l), l});
     }
     for (int l = stage.end_layer - 1; l >= stage.first_layer; --l) {
       if (recomputed(stage, l) && !rematerialises()) {
-        add_parts(steps, layer_.forward_again(l), l);
+        steps.push_back({layer_.forward_again(l), l});
       }
-      add_parts(steps, whole ? layer_.backward(l) : layer_.backward_input(l), l);
+      steps.push_back({whole ? layer_.backward(l) : layer_.backward_input(l), l});
     }
     // The table's gradient is no matrix product: it stays with the input half.
     if (stage.first) {
@@ -403,7 +394,7 @@ class TrainingStep {
       last->releases.push_back({complete_port(gradient)});
     }
     list.name += ".complete" + std::to_string(releasing_.size());
-    const int index = cut_like(template_index, builder_.add_template(std::move(list)));
+    const int index = builder_.add_template(std::move(list));
     releasing_.push_back({template_index, std::move(gradients), index});
     return index;
   }
@@ -434,8 +425,9 @@ class TrainingStep {
     if (second_copy) optimizer.leave_norm_to_the_other_copy();
     make_persistent(kind, tensors, optimizer);
     for (const Chunk& chunk : chunks) {
-      const std::vector<BufferRef> kept = of_layers(*chunk.stage, &Layer::kept);
-      kind.persistent.insert(kind.persistent.end(), kept.begin(), kept.end());
+      for (const BufferRef& kept : of_layers(*chunk.stage, layer_.kept())) {
+        kind.persistent.push_back(kept);
+      }
     }
 
     std::vector<StagePasses> passes(stages_.size());
@@ -447,7 +439,9 @@ class TrainingStep {
     issue(kind, "gather_parameters", optimizer.gather_first());
     std::optional<SlotPasses> slots;
     if (vocabulary_) slots = make_slot_passes(kind, rank, optimizer);
-    issue_actions(kind, rank, chunks, passes, optimizer.validate(), slots);
+    MiniBatches mini_batches = make_mini_batches(kind, optimizer);
+    issue_versions(kind, mini_batches, -1);
+    issue_actions(kind, rank, chunks, passes, optimizer.validate(), slots, mini_batches);
     if (vocabulary_) issue(kind, "finish_vocabulary", vocabulary_->drain());
     if (schedule_.copies > 1) issue(kind, "sum_copies", sum_copies(rank, chunks));
     issue(kind, "roll_amaxes", roll_amaxes(rank, chunks));
@@ -456,12 +450,10 @@ class TrainingStep {
   }
 
   // The families' buffers of the stage's layers.
-  std::vector<BufferRef> of_layers(const Stage& stage,
-                                   const std::vector<int>& (Layer::*families)(std::int64_t)
-                                       const) const {
+  static std::vector<BufferRef> of_layers(const Stage& stage, const std::vector<int>& families) {
     std::vector<BufferRef> buffers;
     for (int l = stage.first_layer; l < stage.end_layer; ++l) {
-      for (const int family : (layer_.*families)(l)) buffers.push_back({family, l});
+      for (const int family : families) buffers.push_back({family, l});
     }
     return buffers;
   }
@@ -471,7 +463,7 @@ class TrainingStep {
   int roll_amaxes(int rank, const std::vector<Chunk>& chunks) {
     std::vector<BufferRef> histories;
     for (const Chunk& chunk : chunks) {
-      const std::vector<BufferRef> own = of_layers(*chunk.stage, &Layer::histories);
+      const std::vector<BufferRef> own = of_layers(*chunk.stage, layer_.histories());
       histories.insert(histories.end(), own.begin(), own.end());
     }
     if (histories.empty()) return -1;
@@ -523,6 +515,7 @@ class TrainingStep {
       chunk.input = backward_steps(stage, ActionKind::kBackwardInput);
       chunk.weight = weight_steps(stage);
     }
+    offload_activations(chunk);
     const bool ends_whole = last.whole > std::max(last.input, last.weight);
     const bool ends_halved = last.whole < std::min(last.input, last.weight);
     chunk.last = last.input < 0 ? chunk.whole : chunk.input;
@@ -541,6 +534,31 @@ class TrainingStep {
     }
     chunk.tensors = firing_order(builder_, completing);
     return chunk;
+  }
+
+  // The layers of a stage whose activations live on the host: to its end where none are named.
+  int offloaded_end(const Stage& stage) const {
+    const std::int64_t count = job_.plan.offload.layers;
+    if (count == 0 || count >= stage.end_layer - stage.first_layer) return stage.end_layer;
+    return stage.first_layer + static_cast<int>(count);
+  }
+
+  void offload_activations(Chunk& chunk) {
+    if (!activations_) return;
+    const Stage& stage = *chunk.stage;
+    std::vector<Step> backward = chunk.whole.empty() ? chunk.input : chunk.whole;
+    if (chunk.whole.empty()) {
+      backward.insert(backward.end(), chunk.weight.begin(), chunk.weight.end());
+    }
+    const int end = offloaded_end(stage);
+    activations_->note(forward_steps(stage, {}), backward, stage.first_layer, end);
+    chunk.whole = activations_->coming_up(chunk.whole, stage.first_layer, end);
+    chunk.input = activations_->coming_up(chunk.input, stage.first_layer, end);
+  }
+
+  std::vector<Step> going_down(const Stage& stage, const std::vector<Step>& forward) {
+    if (!activations_) return forward;
+    return activations_->going_down(forward, stage.first_layer, offloaded_end(stage));
   }
 
   // Two copies of the model (DualPipe): rank r holds the stages that rank p - 1 - r holds of the
@@ -628,7 +646,8 @@ class TrainingStep {
       for (const FiredTensor& fired : chunk) {
         const Parameter& parameter = builder_.parameter(fired.tensor.parameter);
         if (units_) continue;
-        kind.persistent.push_back({parameter.family, fired.tensor.layer});
+        if (!keeps_weight_versions(job_.plan))
+          kind.persistent.push_back({parameter.family, fired.tensor.layer});
         if (shape_.fresh_gradients) continue;
         kind.persistent.push_back({parameter.gradient, fired.tensor.layer});
       }
@@ -651,9 +670,8 @@ class TrainingStep {
                    StagePasses& passes) {
     const Stage& stage = *chunk.stage;
     const std::string name = std::to_string(stage.index);
-    std::vector<Step> forward = forward_steps(stage, {});
-    const bool converts =
-        stage.first_layer < stage.end_layer && layer_.quantise_weights(stage.first_layer) >= 0;
+    std::vector<Step> forward = going_down(stage, forward_steps(stage, {}));
+    const bool converts = layer_.quantise_weights() >= 0;
     if (units_ && shape_.fresh_gradients) {
       forward = units_->gathering(forward, ShardedUnits::Phase::kForward);
     }
@@ -662,8 +680,8 @@ class TrainingStep {
       forward = units_->gathering(forward, ShardedUnits::Phase::kStep);
       passes.first_forward = add_pass(kind, name + "F_first", stage.index, std::move(forward));
     } else if (!gathered.empty() || converts) {
-      passes.first_forward =
-          add_pass(kind, name + "F_first", stage.index, forward_steps(stage, gathered, converts));
+      passes.first_forward = add_pass(kind, name + "F_first", stage.index,
+                                      going_down(stage, forward_steps(stage, gathered, converts)));
     }
     if (shape_.fresh_gradients) return make_reducing_passes(kind, chunk, number, optimizer, passes);
     const bool reduces = chunk.early && !optimizer.buckets_of(number).empty();
@@ -690,9 +708,16 @@ class TrainingStep {
       std::vector<Step> steps =
           clearing_steps(reducing_steps(chunk, number, 0, chunk.last.size(), optimizer, adds));
       if (units_) steps = units_->gathering(steps, ShardedUnits::Phase::kBackward);
-      return add_pass(kind, std::to_string(chunk.stage->index) + (adds ? "B" : "B_first"),
+      const bool first = !adds && !keeps_weight_versions(job_.plan);
+      return add_pass(kind, std::to_string(chunk.stage->index) + (first ? "B_first" : "B"),
                       chunk.stage->index, std::move(steps));
     };
+    if (keeps_weight_versions(job_.plan)) {
+      const int only = make(false);
+      std::fill(std::begin(passes.of), std::end(passes.of), only);
+      std::fill(std::begin(passes.last), std::end(passes.last), only);
+      return make_messages(kind, *chunk.stage, passes);
+    }
     passes.first_backward = make(false);
     const auto index = static_cast<std::size_t>(ActionKind::kBackward);
     if (job_.plan.micro_batches > 1) passes.of[index] = passes.last[index] = make(true);
@@ -726,14 +751,14 @@ class TrainingStep {
   }
 
   std::vector<ScheduledAction> with_their_messages(int rank) const {
-    if (schedule_.asynchronous || vocabulary_ || overlaps_passes())
+    if (schedule_.asynchronous || vocabulary_)
       return with_asynchronous_messages(actions_, path_, rank);
     return with_messages(actions_, path_.rank_of, rank, job_.plan.overlap_p2p);
   }
 
   void issue_actions(RankKind& kind, int rank, const std::vector<Chunk>& chunks,
                      std::vector<StagePasses>& passes, int validate,
-                     std::optional<SlotPasses>& slots) {
+                     std::optional<SlotPasses>& slots, const MiniBatches& mini_batches) {
     const std::vector<ScheduledAction> order = with_their_messages(rank);
     const int validates_before = validate < 0 ? -1 : validating_action(rank);
     std::vector<const Chunk*> chunk_of(stages_.size(), nullptr);
@@ -743,8 +768,7 @@ class TrainingStep {
     int wait = -1;
     if (messages_.wait() >= 0) wait = add_pass(kind, "wait", -1, {{messages_.wait(), 0}});
     kind.order.reserve(order.size() * 3);
-    int number = -1;                    // of the action, in its rank's order
-    std::optional<Issue> forward_half;  // of an overlapped pair
+    int number = -1;  // of the action, in its rank's order
     for (std::size_t k = 0; k < order.size(); ++k) {
       if (order[k].action) {
         const Action& action = *order[k].action;
@@ -752,16 +776,10 @@ class TrainingStep {
         ++number;
         if (slots) issue_slots(kind, rank, number, *slots);
         if (number == validates_before) issue(kind, "validate", validate);
+        if (action.overlaps_next) await_both(kind, *order[k + 1].action, passes);
         const int pass = pass_of(action, number, chunk_of[stage]->last_actions, passes[stage]);
-        const Issue issue{pass, action.micro_batch};
-        if (action.overlaps_next && overlaps_passes()) {
-          forward_half = issue;
-        } else if (forward_half) {
-          issue_in_turns(kind, issue, *std::exchange(forward_half, std::nullopt));
-        } else {
-          if (action.overlaps_next) await_both(kind, *order[k + 1].action, passes);
-          if (pass >= 0) kind.order.push_back(issue);
-        }
+        begin_mini_batch(kind, action, mini_batches);
+        if (pass >= 0) kind.order.push_back({pass, action.micro_batch});
       }
       for (const PostedMessage& message : order[k].messages) {
         const StagePasses& stage = passes[static_cast<std::size_t>(message.stage)];
@@ -769,8 +787,66 @@ class TrainingStep {
             {stage.messages[static_cast<std::size_t>(message.kind)], message.micro_batch});
       }
       if (wait >= 0 && !order[k].messages.empty()) kind.order.push_back({wait, -1});
+      if (order[k].action) end_mini_batch(kind, *order[k].action, mini_batches);
     }
     if (slots) issue_slots(kind, rank, number + 1, *slots);
+  }
+
+  // -- Mini-batches of one micro-batch (weight_versions.hpp)
+
+  MiniBatches make_mini_batches(RankKind& kind, OptimizerStep& optimizer) {
+    MiniBatches made;
+    if (!keeps_weight_versions(job_.plan)) return made;
+    const auto pass = [&](const std::string& name, int template_index) {
+      return add_pass(kind, name, -1, {{template_index, 0}});
+    };
+    made.update = pass("U", optimizer.update());
+    const std::vector<std::int64_t>& late = job_.plan.weight_delays;
+    std::set<std::int64_t> delays(late.begin(), late.end());
+    if (delays.empty()) delays.insert(0);
+    for (const std::int64_t delay : delays) {
+      const int version = optimizer.version(delay);
+      if (version >= 0)
+        made.versions.emplace_back(delay, pass("V" + std::to_string(delay), version));
+    }
+    if (delays_updates(job_.plan)) made.clear = pass("CLEAR", optimizer.clear());
+    return made;
+  }
+
+  std::int64_t per_update() const {
+    return std::max<std::int64_t>(1, job_.plan.micro_batches_per_update);
+  }
+
+  // Of a reference run: the versions that the update of a mini-batch (-1: the weights that the step
+  // begins with) is the last to be seen in.
+  void issue_versions(RankKind& kind, const MiniBatches& passes, std::int64_t mini_batch) const {
+    if (!delays_updates(job_.plan)) return;
+    for (const auto& [delay, pass] : passes.versions) {
+      const std::int64_t last = mini_batch + 1 + delay;
+      for (std::int64_t m = mini_batch < 0 ? 0 : last; m <= last; ++m) {
+        for (std::int64_t i = m * per_update(); i < (m + 1) * per_update(); ++i) {
+          if (i < job_.plan.micro_batches) kind.order.push_back({pass, static_cast<int>(i)});
+        }
+      }
+    }
+  }
+
+  void begin_mini_batch(RankKind& kind, const Action& action, const MiniBatches& passes) const {
+    if (passes.update < 0 || action.kind != ActionKind::kForward) return;
+    if (!delays_updates(job_.plan)) {
+      for (const auto& version : passes.versions) {
+        kind.order.push_back({version.second, action.micro_batch});
+      }
+    } else if (action.micro_batch > 0 && action.micro_batch % per_update() == 0) {
+      kind.order.push_back({passes.clear, -1});
+    }
+  }
+
+  void end_mini_batch(RankKind& kind, const Action& action, const MiniBatches& passes) const {
+    if (passes.update < 0 || action.kind != ActionKind::kBackward) return;
+    if ((action.micro_batch + 1) % per_update() != 0) return;
+    kind.order.push_back({passes.update, action.micro_batch});
+    issue_versions(kind, passes, action.micro_batch / per_update());
   }
 
   // -- The vocabulary over the pipeline
@@ -837,39 +913,8 @@ class TrainingStep {
     return is_last ? passes.last[index] : passes.of[index];
   }
 
-  // An overlapped pair whose halves are in parts: the backward pass begins, and waits for its
-  // input.
-  void issue_in_turns(RankKind& kind, const Issue& backward, const Issue& forward) {
-    const auto parts = [&](const Issue& whole) {
-      std::vector<Issue> issues;
-      for (const int part : parts_of(kind, whole.pass)) {
-        issues.push_back({part, whole.micro_batch});
-      }
-      return issues;
-    };
-    for (const Issue& part : in_turns(parts(backward), parts(forward))) kind.order.push_back(part);
-  }
-
-  // The parts of a pass as passes of their own.
-  std::vector<int> parts_of(RankKind& kind, int pass) {
-    const auto [found, is_new] = parts_.try_emplace({kind.name, pass});
-    if (!is_new) return found->second;
-    const Pass whole = kind.passes[static_cast<std::size_t>(pass)];
-    std::vector<Step> steps;
-    const auto end_part = [&] {
-      const std::string name = whole.name + "." + std::to_string(found->second.size());
-      found->second.push_back(add_pass(kind, name, whole.stage, std::exchange(steps, {})));
-    };
-    for (const Step& step : whole.steps) {
-      steps.push_back(step);
-      if (cuts_.contains(step.template_index)) end_part();
-    }
-    end_part();
-    return found->second;
-  }
-
-  // An overlapped pair begins when the inputs of both its halves are there. Without parts they are
-  // issued one behind the other.
+  // An overlapped pair begins when the inputs of both its halves are there. They are issued one
+  // behind the other: what overlapping them gains is not modelled.
   void await_both(RankKind& kind, const Action& backward, std::vector<StagePasses>& passes) {
     const Stage& stage = stages_[static_cast<std::size_t>(backward.stage)];
     if (!receives(stage, MessageKind::kReceiveBackward)) return;
@@ -896,7 +941,7 @@ class TrainingStep {
       kind.order.push_back({add_pass(kind, "reduce_gradients", -1, std::move(steps)), -1});
     }
     issue(kind, "finish_gradients", optimizer.finish());
-    issue(kind, "update", optimizer.update());
+    if (!keeps_weight_versions(job_.plan)) issue(kind, "update", optimizer.update());
   }
 
   const Job& job_;
@@ -921,10 +966,9 @@ class TrainingStep {
     int index = 0;
   };
   std::vector<Releasing> releasing_;
-  std::set<int> cuts_;  // templates behind which a part of another pass may stand
-  std::map<std::pair<std::string, int>, std::vector<int>> parts_;  // by kind and pass
   std::vector<std::pair<std::vector<BufferRef>, int>> clears_;
-  std::optional<ShardedUnits> units_;  // where the parameters are sharded
+  std::optional<ShardedUnits> units_;             // where the parameters are sharded
+  std::optional<ActivationOffload> activations_;  // where what is saved lives on the host
 };
 
 }  // namespace
@@ -944,6 +988,15 @@ Job reference_job(const Job& job) {
   plan.weights_in_8_bits = job.plan.weights_in_8_bits;
   plan.optimizer = job.plan.optimizer;
   plan.moe = job.plan.moe;
+  if (keeps_weight_versions(job.plan)) {
+    for (int rank = 0; rank < job.plan.pp; ++rank) {
+      plan.weight_delays.insert(
+          plan.weight_delays.end(),
+          static_cast<std::size_t>(job.plan.stage_layers[static_cast<std::size_t>(rank)]),
+          update_delay(job.plan.pp, rank));
+    }
+    plan.micro_batches_per_update = job.plan.dp;
+  }
   // Ranks fill a capacity with their own tokens. These are runs of a micro-batch's, unless a
   // sequence is dealt out in another order: then what is dropped here is not what the ranks drop.
   plan.moe.token_groups *= job.plan.tp * job.plan.cp;

@@ -44,10 +44,16 @@ static std::optional<Operation> computed_at(int place, const Operation& operatio
 
 OperationPrice price_of(const TemplateOperation& operation, const Role* role, int place,
                         const PriceBook& prices, const CollectiveCost& collectives,
-                        const Software& software) {
+                        const HostCost& host, const Software& software) {
   OperationPrice result;
   if (std::holds_alternative<HostWork>(operation.operation)) {
     result.launches = 0;
+    if (const auto& work = std::get<HostWork>(operation.operation); work.kind == HostKind::kPause) {
+      result.price.time = work.time;
+    }
+  } else if (HostCost::prices(operation.operation)) {
+    result.price = prices.corrected(host.price(operation.operation), operation.cause);
+    result.launches = std::get<Kernel>(operation.operation).on_host ? 0 : 1;
   } else if (role == nullptr) {
     const std::optional<Operation> part = computed_at(place, operation.operation);
     result.launches = 0;
@@ -84,7 +90,8 @@ OperationPricer::OperationPricer(const Program& program, const PriceBook& prices
       software_(software),
       encounters_(encounters),
       book_(prices),
-      collective_(prices.profile(), topology) {}
+      collective_(prices.profile(), topology),
+      host_(topology) {}
 
 namespace {
 
@@ -135,12 +142,11 @@ double OperationPricer::load_of(const TemplateOperation& operation, int rank, in
 // Operations are priced once per role, speed and load, not per rank.
 int OperationPricer::index(const TemplateOperation& operation, int rank, int layer) {
   const int role_index = encounters_.role_index(operation);
-  const int role_class =
-      role_index == kNoIndex
-          ? kNoIndex
-          : placement_class(encounters_.role(rank, role_index), is_message(operation));
+  const int role_class = role_index == kNone ? kNone
+                                             : placement_class(encounters_.role(rank, role_index),
+                                                               is_message(operation));
   const double load = load_of(operation, rank, layer);
-  const bool alone = role_index == kNoIndex;
+  const bool alone = role_index == kNone;
   const Key key{&operation, role_class, alone ? encounters_.speed_class(rank) : 0,
                 alone ? encounters_.place_class(rank) : 0, load};
   const auto [found, is_new] = indices_.try_emplace(key, static_cast<int>(prices_.size()));
@@ -160,9 +166,9 @@ OperationPrice OperationPricer::compute(const TemplateOperation& even, int rank,
                                         double load) const {
   TemplateOperation operation = even;
   if (load != 1) operation.operation = std::visit(AtLoad{load}, even.operation);
-  if (role_index == kNoIndex) {
-    OperationPrice result =
-        price_of(operation, nullptr, encounters_.place_class(rank), book_, collective_, software_);
+  if (role_index == kNone) {
+    OperationPrice result = price_of(operation, nullptr, encounters_.place_class(rank), book_,
+                                     collective_, host_, software_);
     const double factor = encounters_.speed_factor(rank);
     if (factor != 1.0) {
       result.price.time = Time::from_seconds(result.price.time.seconds() * factor);
@@ -170,7 +176,7 @@ OperationPrice OperationPricer::compute(const TemplateOperation& even, int rank,
     return result;
   }
   const Role& mine = encounters_.role(rank, role_index);
-  OperationPrice result = price_of(operation, &mine, 0, book_, collective_, software_);
+  OperationPrice result = price_of(operation, &mine, 0, book_, collective_, host_, software_);
   if (mine.same_node) slow_down(result.collective, encounters_.left_inside_nodes());
   result.price = result.collective.alone;
   return result;
