@@ -62,16 +62,26 @@ void backward(const Kernel& kernel, const OperandsOf& operands, Slope slope) {
   }
 }
 
-// x is (gate | up): y = gate sigmoid(gate) up.
+// Of each row, where there are any.
+template <typename T>
+std::vector<T> row_weights(const Kernel& kernel, const OperandsOf& operands, std::size_t at) {
+  std::vector<T> weights(static_cast<std::size_t>(kernel.rows), T{1});
+  if (kernel.bias) load(operands.read(at, kernel.rows), 0, kernel.rows, weights.data());
+  return weights;
+}
+
+// x is (gate | up): y = gate sigmoid(gate) up, times the row's weight.
 template <typename T>
 void swiglu_forward(const Kernel& kernel, const OperandsOf& operands) {
   const std::int64_t rows = kernel.rows, columns = kernel.columns;
   const Input<T> x(operands.read(0, 2 * rows * columns));
+  const std::vector<T> weights = row_weights<T>(kernel, operands, 1);
   Output<T> y(operands.write(0, rows * columns), false);
   for (std::int64_t i = 0; i < rows; ++i) {
+    const T weight = weights[static_cast<std::size_t>(i)];
     for (std::int64_t j = 0; j < columns; ++j) {
       const T gate = x[2 * i * columns + j], up = x[(2 * i + 1) * columns + j];
-      y[i * columns + j] = gate * sigmoid(gate) * up;
+      y[i * columns + j] = weight * gate * sigmoid(gate) * up;
     }
   }
 }
@@ -80,16 +90,21 @@ template <typename T>
 void swiglu_backward(const Kernel& kernel, const OperandsOf& operands) {
   const std::int64_t rows = kernel.rows, columns = kernel.columns;
   const Input<T> dy(operands.read(0, rows * columns)), x(operands.read(1, 2 * rows * columns));
+  const std::vector<T> weights = row_weights<T>(kernel, operands, 2);
+  std::vector<T> slopes(weights.size());  // of the weights
   Output<T> dx(operands.write(0, 2 * rows * columns), false);
   for (std::int64_t i = 0; i < rows; ++i) {
+    const auto row = static_cast<std::size_t>(i);
     for (std::int64_t j = 0; j < columns; ++j) {
       const std::int64_t at_gate = 2 * i * columns + j, at_up = at_gate + columns;
-      const T gate = x[at_gate], up = x[at_up], gradient = dy[i * columns + j];
-      const T s = sigmoid(gate);
+      const T gate = x[at_gate], up = x[at_up], slope = dy[i * columns + j];
+      const T s = sigmoid(gate), gradient = weights[row] * slope;
+      slopes[row] += slope * gate * s * up;
       dx[at_gate] = gradient * up * s * (T{1} + gate * (T{1} - s));
       dx[at_up] = gradient * gate * s;
     }
   }
+  if (kernel.bias) store(operands.write(1, rows), 0, rows, slopes.data());
 }
 
 }  // namespace

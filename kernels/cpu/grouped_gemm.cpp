@@ -6,16 +6,19 @@
 namespace headway {
 namespace {
 
+// Where the next group begins.
+std::int64_t padded(const GroupedGemm& gemm, std::int64_t rows) {
+  return (rows + gemm.multiple - 1) / gemm.multiple * gemm.multiple;
+}
+
 // Rows of each group: the sums of the columns of counts[parts, groups].
 std::vector<std::int64_t> group_rows(const GroupedGemm& gemm, const OperandsOf& operands,
                                      std::int64_t most) {
   const std::vector<std::int64_t> counts = integers(operands.read(2));
   std::vector<std::int64_t> rows(static_cast<std::size_t>(gemm.groups));
+  for (std::size_t i = 0; i < counts.size(); ++i) rows[i % rows.size()] += counts[i];
   std::int64_t sum = 0;
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    rows[i % rows.size()] += counts[i];
-    sum += counts[i];
-  }
+  for (const std::int64_t count : rows) sum += padded(gemm, count);
   if (sum > most) operands.refuse("the counts add up to more rows than its operands have");
   return rows;
 }
@@ -53,7 +56,7 @@ void compute_grouped_gemm(const GroupedGemm& gemm, const OperandsOf& operands) {
                width, T{1}, a.data() + first * width, width, b.data() + block, k, T{0},
                c.data() + first * (forward ? n : k), forward ? n : k);
     }
-    first += m;
+    first += padded(gemm, m);
   }
 }
 

@@ -34,17 +34,21 @@ std::vector<std::int64_t> taken(const Routing& routing, std::vector<std::int64_t
 }
 
 template <typename T>
-void assign(const Routing& routing, const OperandsOf& operands) {
+void assign(const Routing& routing, const OperandsOf& operands, const Placement& placement) {
   const std::int64_t choices = routing.tokens * routing.per_token;
   const std::vector<std::int64_t> choice = integers(operands.read(0, choices));
   const Input<T> weights(operands.read(1, choices));
   const std::int64_t run = choices / routing.token_groups;
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(routing.experts)), chosen = counts;
+  // Those whose rows are asked for: of the rank, or all.
+  const std::int64_t experts = routing.own_experts ? routing.local_experts : routing.experts;
+  const std::int64_t first_expert = routing.own_experts ? placement.expert_rank * experts : 0;
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(experts)), chosen = counts;
   std::vector<std::int64_t> rows(static_cast<std::size_t>(choices), -1);
   std::vector<std::vector<std::int64_t>> wanting(
-      static_cast<std::size_t>(routing.experts * routing.token_groups));
+      static_cast<std::size_t>(experts * routing.token_groups));
   for (std::int64_t c = 0; c < choices; ++c) {
-    const std::int64_t expert = at(choice, c);
+    const std::int64_t expert = at(choice, c) - first_expert;
+    if (expert < 0 || expert >= experts) continue;
     wanting[static_cast<std::size_t>(expert * routing.token_groups + c / run)].push_back(c);
     ++chosen[static_cast<std::size_t>(expert)];
   }
@@ -58,10 +62,10 @@ void assign(const Routing& routing, const OperandsOf& operands) {
     if (routing.padded) next = first + routing.capacity;
     count += next - first;
   }
-  store(operands.write(0, routing.experts), 0, routing.experts, counts.data());
+  store(operands.write(0, experts), 0, experts, counts.data());
   store(operands.write(1, choices), 0, choices, rows.data());
   if (!routing.with_chosen) return;
-  store(operands.write(2, routing.experts), 0, routing.experts, chosen.data());
+  store(operands.write(2, experts), 0, experts, chosen.data());
 }
 
 void splits(const Routing& routing, const OperandsOf& operands, const Placement& placement) {
@@ -92,20 +96,23 @@ void expect_rows(std::int64_t rows, std::int64_t columns, const Operand& operand
   }
 }
 
-// The destination of each row that comes source-major: by local expert, then by source.
-std::vector<std::int64_t> sorted_places(const Routing& routing, const OperandsOf& operands) {
+// The destination of each row that comes source-major: by local expert, which begins at a multiple
+// of `multiple`, then by source.
+std::vector<std::int64_t> sorted_places(const Routing& routing, const OperandsOf& operands,
+                                        const Operand& sorted) {
   const std::int64_t local = routing.local_experts;
   const std::vector<std::int64_t> counts = integers(operands.read(1, routing.parts * local));
   std::vector<std::int64_t> firsts(counts.size());
   std::int64_t next = 0;
   for (std::int64_t e = 0; e < local; ++e) {
+    next = (next + routing.multiple - 1) / routing.multiple * routing.multiple;
     for (std::int64_t p = 0; p < routing.parts; ++p) {
       firsts[static_cast<std::size_t>(p * local + e)] = next;
       next += at(counts, p * local + e);
     }
   }
-  for (const std::int64_t count : counts) expect_rows(count, routing.columns, operands.read(0));
-  expect_rows(next, routing.columns, operands.read(0));
+  for (const std::int64_t count : counts) expect_rows(count, routing.columns, sorted);
+  expect_rows(next, routing.columns, sorted);
   std::vector<std::int64_t> places;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     for (std::int64_t r = 0; r < counts[i]; ++r) places.push_back(firsts[i] + r);
@@ -115,13 +122,15 @@ std::vector<std::int64_t> sorted_places(const Routing& routing, const OperandsOf
 
 template <typename T>
 void sort(const Routing& routing, const OperandsOf& operands) {
-  const std::vector<std::int64_t> places = sorted_places(routing, operands);
-  const std::int64_t columns = routing.columns;
-  expect_rows(static_cast<std::int64_t>(places.size()), columns, operands.write(0));
-  const Input<T> x(operands.read(0));
-  Output<T> y(operands.write(0, operands.read(0).elements()), false);
-  std::fill(y.data(), y.data() + operands.write(0).elements(), T{0});
   const bool back = routing.kind == RoutingKind::kUnsort;
+  const Operand& sorted = back ? operands.read(0) : operands.write(0);
+  const std::vector<std::int64_t> places = sorted_places(routing, operands, sorted);
+  const std::int64_t columns = routing.columns;
+  expect_rows(static_cast<std::int64_t>(places.size()), columns,
+              back ? operands.write(0) : operands.read(0));
+  const Input<T> x(operands.read(0));
+  Output<T> y(operands.write(0), false);
+  std::fill(y.data(), y.data() + operands.write(0).elements(), T{0});
   for (std::size_t i = 0; i < places.size(); ++i) {
     const auto row = static_cast<std::int64_t>(i);
     std::copy_n(x.data() + (back ? places[i] : row) * columns, columns,
@@ -208,7 +217,7 @@ void compute_routing(const Routing& routing, const OperandsOf& operands,
     case RoutingKind::kChooseBackward:
       return choose_backward<T>(routing, operands);
     case RoutingKind::kAssign:
-      return assign<T>(routing, operands);
+      return assign<T>(routing, operands, placement);
     case RoutingKind::kSplits:
       return splits(routing, operands, placement);
     case RoutingKind::kSort:

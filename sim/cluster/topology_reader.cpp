@@ -9,6 +9,7 @@
 
 #include "sim/cluster/generators.hpp"
 #include "sim/cluster/graph_reader.hpp"
+#include "sim/core/file.hpp"
 #include "sim/core/quantity.hpp"
 #include "sim/core/shipped_files.hpp"
 
@@ -362,10 +363,6 @@ std::optional<Topology> finish(ClusterDescription cluster, int gpus,
   }
   if (problems.size() != before) return std::nullopt;
   return Topology(std::move(cluster), gpus);
-}
-
-bool is_path(const std::string& name) {
-  return name.find('/') != std::string::npos || name.ends_with(".json");
 }
 
 }  // namespace

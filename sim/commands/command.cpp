@@ -32,8 +32,8 @@ void print_help(std::ostream& out) {
 
 int run(const Command& command, const CommandLine& line) {
   try {
-    const int exit_code =
-        command.run({{line.arguments.begin() + 1, line.arguments.end()}, line.out, line.err});
+    const int exit_code = command.run(
+        {{line.arguments.begin() + 1, line.arguments.end()}, line.out, line.err, line.processes});
     line.out.flush();
     if (!line.out) throw MachineFailure("standard output: writing failed");
     return exit_code;

@@ -21,11 +21,13 @@ inline constexpr int kDoesNotFit = 3;
 inline constexpr int kCheckFailed = 4;
 
 struct StepReport;
+class SearchProcesses;
 
 struct CommandLine {
   std::vector<std::string> arguments;  // after the command's name
   std::ostream& out;
   std::ostream& err;
+  SearchProcesses* processes = nullptr;  // that were started together; nullptr: this one alone
 };
 
 struct Command {

@@ -190,9 +190,11 @@ class Progress {
                   rate);
     err_ << text;
     if (progress.best) err_ << ", best so far " << to_text(*progress.best);
-    if (simulating_ && rate > 0) {
-      std::snprintf(text, sizeof text, ", at most %.0f s left",
-                    static_cast<double>(progress.most - progress.done) / rate);
+    if (rate > 0) {
+      const auto left =
+          static_cast<double>(std::max<std::int64_t>(0, progress.most - progress.done));
+      std::snprintf(text, sizeof text, ", %s %.0f s left", simulating_ ? "at most" : "about",
+                    left / rate);
       err_ << text;
     }
     err_ << "        " << std::flush;
@@ -249,6 +251,7 @@ int plan_command(const CommandLine& line) {
   if (isatty(STDERR_FILENO) != 0)
     question.search.progress = [&](const SearchProgress& now) { progress.show(now); };
   question.search.stop = &interrupted;
+  question.search.processes = line.processes;
   const PlanAnswer found = [&] {
     const InterruptHandler handler;
     return answer(question);
@@ -259,6 +262,8 @@ int plan_command(const CommandLine& line) {
   report.search = question.search;
   report.tokens = arguments.tokens;
   report.launch = launch_of;
+  // All processes have the same answer; the first one gives it.
+  if (line.processes != nullptr && line.processes->rank() > 0) return kAnswered;
   if (!arguments.json.empty()) write_answer(arguments.json, plan_json(found, report), line);
   if (arguments.json != "-") line.out << plan_text(found, report);
   return kAnswered;

@@ -73,6 +73,10 @@ std::string resolved(const std::string& path) {
 
 }  // namespace
 
+bool is_path(std::string_view word, std::string_view ending) {
+  return word.find('/') != std::string_view::npos || word.ends_with(ending);
+}
+
 std::string read_file(const std::string& path) {
   const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (descriptor.number() < 0) throw InvalidInput(path, "", "cannot be read: " + reason(errno));

@@ -7,6 +7,10 @@
 
 namespace headway {
 
+// Whether a word of an input names a file, by a slash or such an ending, rather than something that
+// ships under a name.
+bool is_path(std::string_view word, std::string_view ending = ".json");
+
 // Throws InvalidInput naming the path and the system's reason.
 std::string read_file(const std::string& path);
 

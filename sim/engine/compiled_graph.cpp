@@ -39,7 +39,7 @@ class TemplateCompiler {
   // that its stream has already waited for.
   void resolve_waits() {
     const auto streams = static_cast<std::size_t>(graph_.streams_per_device);
-    std::vector<int> last(streams, kNone);  // last task so far on each stream
+    std::vector<int> last(streams, kNoIndex);  // last task so far on each stream
     // reached[a * streams + b]: the latest task of stream b that stream a has waited for;
     // kNothing: not even the boundary.
     constexpr int kNothing = -2;
@@ -69,9 +69,9 @@ class TemplateCompiler {
 
   // Slots in this order: the host's bases, stream boundaries, tasks that others wait for.
   void assign_slots() {
-    base_of_task_.assign(tasks_.size(), kNone);
-    task_slot_.assign(tasks_.size(), kNone);
-    boundary_slot_.assign(static_cast<std::size_t>(graph_.streams_per_device), kNone);
+    base_of_task_.assign(tasks_.size(), kNoIndex);
+    task_slot_.assign(tasks_.size(), kNoIndex);
+    boundary_slot_.assign(static_cast<std::size_t>(graph_.streams_per_device), kNoIndex);
     if (out_.has_host && !tasks_.empty()) {
       int base = slots_++;
       for (std::size_t t = 0; t < tasks_.size(); ++t) {
@@ -80,7 +80,7 @@ class TemplateCompiler {
       }
     }
     const auto slot_for = [&](int& slot) {
-      if (slot == kNone) slot = slots_++;
+      if (slot == kNoIndex) slot = slots_++;
     };
     for (std::size_t t = 0; t < tasks_.size(); ++t) {
       for (const int wait : waits_[t]) {
@@ -100,8 +100,8 @@ class TemplateCompiler {
   void find_simple_steps(std::size_t first) {
     for (std::size_t s = first; s < out_.steps.size(); ++s) {
       Step& step = out_.steps[s];
-      step.simple = !moving_ && step.kind == StepKind::kWork && step.base_slot == kNone &&
-                    step.store_slot == kNone && step.waits_begin == step.waits_end &&
+      step.simple = !moving_ && step.kind == StepKind::kWork && step.base_slot == kNoIndex &&
+                    step.store_slot == kNoIndex && step.waits_begin == step.waits_end &&
                     step.awaits_end - step.awaits_begin <= 1 &&
                     step.releases_end - step.releases_begin <= 1 &&
                     step.busy_end - step.busy_begin == 1;
@@ -116,20 +116,20 @@ class TemplateCompiler {
   }
 
   void compile_stream(int stream) {
-    if (boundary_slot_[static_cast<std::size_t>(stream)] != kNone) {
+    if (boundary_slot_[static_cast<std::size_t>(stream)] != kNoIndex) {
       Step enter;
       enter.kind = StepKind::kEnter;
       enter.store_slot = boundary_slot_[static_cast<std::size_t>(stream)];
       out_.steps.push_back(enter);
     }
-    int previous = kNone;
+    int previous = kNoIndex;
     std::int64_t launch = 0;  // from the current base
     for (std::size_t t = 0; t < tasks_.size(); ++t) {
       const Task& task = tasks_[t];
       launch += task.host.picoseconds;
       if (task.stream == stream) {
         const int index = static_cast<int>(t);
-        if (previous == kNone || !may_follow(previous, index)) begin_step(index);
+        if (previous == kNoIndex || !may_follow(previous, index)) begin_step(index);
         extend_step(index, launch);
         previous = index;
       }
@@ -141,8 +141,8 @@ class TemplateCompiler {
   bool may_follow(int previous, int task) const {
     const Task& a = tasks_[static_cast<std::size_t>(previous)];
     const Task& b = tasks_[static_cast<std::size_t>(task)];
-    if (!fuse_ || a.activity != kNone || b.activity != kNone) return false;
-    if (!a.releases.empty() || task_slot_[static_cast<std::size_t>(previous)] != kNone)
+    if (!fuse_ || a.activity != kNoIndex || b.activity != kNoIndex) return false;
+    if (!a.releases.empty() || task_slot_[static_cast<std::size_t>(previous)] != kNoIndex)
       return false;
     if (!b.awaits.empty() || !waits_[static_cast<std::size_t>(task)].empty()) return false;
     // Moving work books its time as one cause.
@@ -154,7 +154,7 @@ class TemplateCompiler {
   void begin_step(int index) {
     const Task& task = tasks_[static_cast<std::size_t>(index)];
     Step step;
-    step.kind = task.activity == kNone ? StepKind::kWork : StepKind::kActivity;
+    step.kind = task.activity == kNoIndex ? StepKind::kWork : StepKind::kActivity;
     step.activity = task.activity;
     step.base_slot = base_of_task_[static_cast<std::size_t>(index)];
     step.waits_begin = static_cast<int>(out_.waits.size());
@@ -172,7 +172,7 @@ class TemplateCompiler {
   void extend_step(int index, std::int64_t launch) {
     const Task& task = tasks_[static_cast<std::size_t>(index)];
     Step& step = out_.steps.back();
-    const std::int64_t duration = task.activity == kNone ? task.duration.picoseconds : 0;
+    const std::int64_t duration = task.activity == kNoIndex ? task.duration.picoseconds : 0;
     if (step.task_count == 0) step.launch_first = launch;
     // Each earlier task's way to the end grows by this task's duration.
     step.launch_tail = std::max(step.launch_tail, launch) + duration;

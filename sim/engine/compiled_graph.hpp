@@ -49,15 +49,15 @@ struct Step : StepTimes {
   // whose end at most one port is released: all it needs stands in these lines.
   bool simple = false;
   StepKind kind = StepKind::kWork;
-  int cause = 0;                         // of its last task
-  int only_await = kNone;                // simple: slot in Instance::awaited
-  int only_release = kNone;              // simple: slot in Instance::released
-  int first_task = 0, task_count = 0;    // into CompiledGraph::stream_tasks
-  int base_slot = kNone;                 // where the host stands; kNone: it never delays the step
-  int store_slot = kNone;                // noted at its end (kEnter, kHost: at its start)
-  int activity = kNone;                  // slot in Instance::activities
-  int waits_begin = 0, waits_end = 0;    // into CompiledGraph::waits
-  int awaits_begin = 0, awaits_end = 0;  // into CompiledGraph::ports: slots of awaited ports
+  int cause = 0;                       // of its last task
+  int only_await = kNoIndex;           // simple: slot in Instance::awaited
+  int only_release = kNoIndex;         // simple: slot in Instance::released
+  int first_task = 0, task_count = 0;  // into CompiledGraph::stream_tasks
+  int base_slot = kNoIndex;            // where the host stands; kNoIndex: it never delays the step
+  int store_slot = kNoIndex;           // noted at its end (kEnter, kHost: at its start)
+  int activity = kNoIndex;             // slot in Instance::activities
+  int waits_begin = 0, waits_end = 0;  // into CompiledGraph::waits
+  int awaits_begin = 0, awaits_end = 0;      // into CompiledGraph::ports: slots of awaited ports
   int releases_begin = 0, releases_end = 0;  // into CompiledGraph::ports: slots of released ports
   int busy_begin = 0, busy_end = 0;          // into CompiledGraph::busy
 };
@@ -71,7 +71,7 @@ struct BusyTime {
 // A task of a step, for spans and for work that moves with the clock.
 struct StreamTask {
   int task = 0;  // of the template
-  int sensitivity = kNone;
+  int sensitivity = kNoIndex;
   std::int64_t duration = 0;
   std::int64_t host = 0;
   std::int64_t launch = 0;  // from the base slot's time

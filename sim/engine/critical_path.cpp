@@ -53,9 +53,9 @@ class PathFinder {
  private:
   void number_tasks() {
     const int streams = graph_.streams_per_device;
-    std::vector<int> last(at(graph_.devices * streams), kNone);
-    last_issued_.assign(at(graph_.devices), kNone);
-    releaser_.assign(at(graph_.ports), kNone);
+    std::vector<int> last(at(graph_.devices * streams), kNoIndex);
+    last_issued_.assign(at(graph_.devices), kNoIndex);
+    releaser_.assign(at(graph_.ports), kNoIndex);
     members_.resize(graph_.activities.size());
     for (std::size_t i = 0; i < graph_.instances.size(); ++i) {
       const Instance& instance = graph_.instances[i];
@@ -70,7 +70,7 @@ class PathFinder {
         for (const int slot : task.releases) {
           releaser_[at(graph_.released_ports[at(instance.first_released + slot)])] = number;
         }
-        if (task.activity != kNone) {
+        if (task.activity != kNoIndex) {
           members_[at(graph_.bound_activities[at(instance.first_activity + task.activity)])]
               .push_back(number);
         }
@@ -98,7 +98,7 @@ class PathFinder {
         .tasks[at(number - first_task_[at(instance)])];
   }
 
-  // The last task on `stream` that its device issued before task `number`, or kNone.
+  // The last task on `stream` that its device issued before task `number`, or kNoIndex.
   int last_before(int number, int stream) const {
     const int instance = instance_[at(number)];
     for (int n = number - 1; n >= first_task_[at(instance)]; --n) {
@@ -131,7 +131,7 @@ class PathFinder {
     std::optional<Cause> reason;
     Time time;
     const auto consider = [&](int other) {
-      if (other == kNone || (reason && end_[at(other)] <= time)) return;
+      if (other == kNoIndex || (reason && end_[at(other)] <= time)) return;
       reason = Cause{other, false};
       time = end_[at(other)];
     };
@@ -152,16 +152,16 @@ class PathFinder {
 
   std::optional<Cause> before_task(int number) const {
     const Task& task = task_of(number);
-    if (task.activity == kNone) return reason(number);
+    if (task.activity == kNoIndex) return reason(number);
     const Instance& instance = graph_.instances[at(instance_[at(number)])];
-    int latest = kNone;
+    int latest = kNoIndex;
     const auto key = [&](int member) {
       return std::tuple(Time::zero() - time_of(reason(member)),
                         graph_.instances[at(instance_[at(member)])].device, task_of(member).stream);
     };
     const int activity = graph_.bound_activities[at(instance.first_activity + task.activity)];
     for (const int member : members_[at(activity)]) {
-      if (latest == kNone || key(member) < key(latest)) latest = member;
+      if (latest == kNoIndex || key(member) < key(latest)) latest = member;
     }
     return reason(latest);
   }
@@ -169,7 +169,7 @@ class PathFinder {
   // The host was launching the task before, or waited for it.
   std::optional<Cause> before_launch(int number) const {
     const int before = issued_before_[at(number)];
-    if (before == kNone) return std::nullopt;
+    if (before == kNoIndex) return std::nullopt;
     const bool waited = task_of(before).host_waits && end_[at(before)] > launched_[at(before)];
     return Cause{before, !waited};
   }

@@ -25,7 +25,7 @@ std::vector<int> serial_streams(const TaskGraph& graph) {
   std::vector<std::vector<Member>> members(graph.templates.size());
   for (std::size_t t = 0; t < members.size(); ++t) {
     for (const Task& task : graph.templates[t].tasks) {
-      if (task.activity != kNone) members[t].push_back({task.activity, task.stream});
+      if (task.activity != kNoIndex) members[t].push_back({task.activity, task.stream});
     }
   }
   std::vector<int> streams(graph.activities.size(), std::numeric_limits<int>::max());
@@ -142,12 +142,12 @@ std::vector<std::int64_t> fixed_durations(const TaskGraph& graph) {
   if (!any_work) return fixed;
   constexpr int kShared = -2;
   const std::vector<int> streams = serial_streams(graph);
-  std::vector<int> link_stream(graph.links.size(), kNone);
+  std::vector<int> link_stream(graph.links.size(), kNoIndex);
   for (std::size_t a = 0; a < streams.size(); ++a) {
     if (graph.activities[a].work == 0) continue;
     for (const LinkLoad& load : loads_of(graph, graph.activities[a])) {
       int& of_link = link_stream[at(load.link)];
-      if (of_link == kNone) of_link = streams[a];
+      if (of_link == kNoIndex) of_link = streams[a];
       if (of_link != streams[a]) of_link = kShared;
     }
   }
@@ -159,7 +159,7 @@ std::vector<std::int64_t> fixed_durations(const TaskGraph& graph) {
       return link_stream[at(load.link)] == kShared;
     });
     if (shares) {
-      fixed[a] = kNone;
+      fixed[a] = kNoIndex;
     } else {
       fixed[a] += time_to_move(work_of(activity.work), rate_alone(graph, activity));
     }

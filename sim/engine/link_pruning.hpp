@@ -20,8 +20,8 @@ namespace headway {
 int prune_links(TaskGraph& graph);
 
 // Each activity's whole time, where no other activity can change it: its latency, and its work at
-// the rate it has alone. kNone where it depends on what else runs. Throws InvalidInput where a link
-// is too slow for a rate above 0.
+// the rate it has alone. kNoIndex where it depends on what else runs. Throws InvalidInput where a
+// link is too slow for a rate above 0.
 std::vector<std::int64_t> fixed_durations(const TaskGraph& graph);
 
 }  // namespace headway

@@ -17,7 +17,7 @@ constexpr int kInstancesAhead = 6;  // prefetched: some three cache lines
 Player::Player(const TaskGraph& graph, const SimulateOptions& options)
     : graph_(graph),
       options_(options),
-      host_cause_(graph.host_cause == kNone ? kIdleCause : graph.host_cause),
+      host_cause_(graph.host_cause == kNoIndex ? kIdleCause : graph.host_cause),
       compiled_(compile(graph, options.detail != Detail::kTasks)),
       streams_(compiled_.streams) {
   prepare_cursors();
@@ -100,7 +100,7 @@ void Player::prepare_activities() {
 
 void Player::prepare_clock() {
   const bool fluid = std::any_of(activities_.begin(), activities_.end(),
-                                 [](const ActivityState& a) { return a.end == kNone; });
+                                 [](const ActivityState& a) { return a.end == kNoIndex; });
   if (!compiled_.has_moving && !fluid) return;
   queue_.emplace(activity_count() + cursor_count());
   if (fluid) {
@@ -147,7 +147,7 @@ inline void Player::wake_waiters(int waiter) {
       front.parked = false;
       waiter = front.next_waiter;
     }
-  } while (waiter != kNone);
+  } while (waiter != kNoIndex);
 }
 
 [[gnu::always_inline]] inline void Player::note(int mark_index, const Moment& moment) {
@@ -155,7 +155,7 @@ inline void Player::wake_waiters(int waiter) {
   assert(!mark.known());
   const int waiter = mark.waiter();
   mark.set(moment);
-  if (waiter != kNone) wake_waiters(waiter);
+  if (waiter != kNoIndex) wake_waiters(waiter);
 }
 
 // How far the cursor may go by itself.
@@ -209,7 +209,7 @@ inline void Player::reach_limit(Cursor& cursor) {
   Moment last = cursor.last;
   bool goes_on = true;
   while (step->simple) {
-    if (step->only_await != kNone) {
+    if (step->only_await != kNoIndex) {
       const int port = graph_.awaited_ports[at(instance->first_awaited + step->only_await)];
       if (!known(id, cursor, port)) {
         goes_on = false;
@@ -224,7 +224,7 @@ inline void Player::reach_limit(Cursor& cursor) {
     last.time += step->duration;
     last.origin = step->origin;
     if (cursor.stream == 0) cursor.busy[step->cause] += step->duration;
-    if (step->only_release != kNone) {
+    if (step->only_release != kNoIndex) {
       note(graph_.released_ports[at(instance->first_released + step->only_release)], last);
     }
     events_ += step->task_count;
@@ -306,7 +306,7 @@ bool Player::play_step(int id, Cursor& cursor, const Step& step) {
     if (!await(id, cursor, port, ready)) return false;
   }
   const Moment* base = nullptr;
-  if (step.base_slot != kNone) {
+  if (step.base_slot != kNoIndex) {
     const int slot = cursor.slot_base + step.base_slot;
     if (!known(id, cursor, slot)) return false;
     base = &marks_[at(slot)].moment();
@@ -340,7 +340,7 @@ void Player::finish_step(Cursor& cursor, const Step& step, std::int64_t start, c
   cursor.last = end;
   events_ += step.task_count;
   if (options_.detail != Detail::kTotals) record(cursor, step, start, end.time);
-  if (step.store_slot != kNone) note(cursor.slot_base + step.store_slot, end);
+  if (step.store_slot != kNoIndex) note(cursor.slot_base + step.store_slot, end);
   release(*cursor.instance, step, end);
 }
 
@@ -362,7 +362,7 @@ void Player::record(const Cursor& cursor, const Step& step, std::int64_t start, 
   const StreamTask& task = compiled_.stream_tasks[at(step.first_task)];
   const int instance = index_of(compiled_, cursor.device, *cursor.instance);
   spans_.push_back({{start}, {end}, cursor.device, cursor.stream, instance, task.task});
-  if (step.base_slot != kNone && task.host > 0) {
+  if (step.base_slot != kNoIndex && task.host > 0) {
     const std::int64_t launched =
         marks_[at(cursor.slot_base + step.base_slot)].moment().time + task.launch;
     spans_.push_back({{launched - task.host},
@@ -418,12 +418,12 @@ bool Player::arrive(int id, Cursor& cursor, const Step& step, const PlacedInstan
 // All members are ready. True: its end is known.
 bool Player::start_activity(int index) {
   ActivityState& activity = activities_[at(index)];
-  if (compiled_.has_moving && graph_.activities[at(index)].environment != kNone) {
+  if (compiled_.has_moving && graph_.activities[at(index)].environment != kNoIndex) {
     activity.fixed = std::exchange(activity.end, kStarting);
     queue_->schedule(index, activity.start.time);
     return false;
   }
-  if (activity.end == kNone) {
+  if (activity.end == kNoIndex) {
     activity.end = kInLatency;
     queue_->schedule(index, activity.start.time + graph_.activities[at(index)].latency.picoseconds);
     return false;
@@ -434,11 +434,11 @@ bool Player::start_activity(int index) {
 }
 
 void Player::wake_members(ActivityState& activity) {
-  for (int member = std::exchange(activity.waiter, kNone); member != kNone;) {
+  for (int member = std::exchange(activity.waiter, kNoIndex); member != kNoIndex;) {
     Cursor& cursor = cursors_[at(member)];
     cursor.state = CursorState::kArrived;
     worklist_[at(work_++)] = member;
-    member = std::exchange(cursor.next_waiter, kNone);
+    member = std::exchange(cursor.next_waiter, kNoIndex);
   }
 }
 

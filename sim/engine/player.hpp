@@ -73,7 +73,7 @@ class Mark {
   const Moment& moment() const { return moment_; }  // REQUIRES: known
   void set(Moment moment) { moment_ = moment; }
 
-  // REQUIRES: not known. The cursor that parked last, or kNone.
+  // REQUIRES: not known. The cursor that parked last, or kNoIndex.
   int waiter() const { return static_cast<int>(-2 - moment_.time); }
   void set_waiter(int cursor) { moment_.time = -2 - static_cast<std::int64_t>(cursor); }
 
@@ -103,8 +103,8 @@ struct alignas(64) Cursor {
   const Step* step_end = nullptr;
   const StreamSteps* by_variant = nullptr;  // what the stream plays of each variant
   int slot_base = 0;                        // into marks_: the instance's slots
-  int next_waiter = kNone;                  // parked on the same mark or activity
-  int waits_for = kNone;                    // that mark or activity
+  int next_waiter = kNoIndex;               // parked on the same mark or activity
+  int waits_for = kNoIndex;                 // that mark or activity
   int device = 0;
   int stream = 0;
   std::int64_t* busy = nullptr;  // of the device, by cause
@@ -120,7 +120,7 @@ struct Front {
   Columns wanted = 0;                          // the stream that it waits for, if any
   bool parked = false;                         // on a mark
   bool unsure = false;  // waits, although some stream might do what others see
-  int next_waiter = kNone;
+  int next_waiter = kNoIndex;
   // What all that is visible of the instances before `place`, from the front on, waits for: where
   // that changes, the last change first.
   struct Later {
@@ -131,12 +131,13 @@ struct Front {
 };
 
 struct ActivityState {
-  Moment start{-1, 0};   // until all members have arrived: the latest of them so far
-  std::int64_t end = 0;  // before the start: the fixed duration or kNone; then the end or a phase
-  std::int64_t fixed = kNone;  // its fixed duration, where it is on the clock all the same
-  int latest = kNone;          // the member that was last ready; of several, the lowest cursor
+  Moment start{-1, 0};  // until all members have arrived: the latest of them so far
+  std::int64_t end =
+      0;  // before the start: the fixed duration or kNoIndex; then the end or a phase
+  std::int64_t fixed = kNoIndex;  // its fixed duration, where it is on the clock all the same
+  int latest = kNoIndex;          // the member that was last ready; of several, the lowest cursor
   int missing = 0;
-  int waiter = kNone;  // the member that arrived last
+  int waiter = kNoIndex;  // the member that arrived last
 };
 
 // Phases of an activity that has started, in place of its end.
@@ -146,8 +147,8 @@ inline constexpr std::int64_t kMovingWork = -4;  // is a flow
 
 // Work that moves with the clock: a range of a step's tasks, and how far it has got.
 struct Segment {
-  int task = 0, end = 0;    // into CompiledGraph::stream_tasks: in progress, past the last
-  int environment = kNone;  // kNone: began at this instant
+  int task = 0, end = 0;       // into CompiledGraph::stream_tasks: in progress, past the last
+  int environment = kNoIndex;  // kNoIndex: began at this instant
   std::int64_t start = 0;
   std::int64_t since = 0;       // when `left` was true
   std::int64_t left = 0;        // of `task`, in this environment

@@ -42,8 +42,8 @@ void Player::handle_activity(int index) {
   if (activity.end == kStarting) {
     change_environment(index, +1);
     activity.end = kInLatency;
-    queue_->schedule(index, clock_ + (activity.fixed == kNone ? latency : activity.fixed));
-  } else if (activity.end == kInLatency && activity.fixed == kNone) {
+    queue_->schedule(index, clock_ + (activity.fixed == kNoIndex ? latency : activity.fixed));
+  } else if (activity.end == kInLatency && activity.fixed == kNoIndex) {
     activity.end = kMovingWork;
     transfers_[at(index)] = {work_of(graph_.activities[at(index)].work), 0, clock_};
     network_->add(index);
@@ -59,8 +59,8 @@ void Player::handle_activity(int index) {
 // An activity begins or ends to be felt on its members' devices.
 void Player::change_environment(int activity, int by) {
   const int bit = graph_.activities[at(activity)].environment;
-  if (!compiled_.has_moving || bit == kNone) return;
-  for (int m = activities_[at(activity)].waiter; m != kNone; m = cursors_[at(m)].next_waiter) {
+  if (!compiled_.has_moving || bit == kNoIndex) return;
+  for (int m = activities_[at(activity)].waiter; m != kNoIndex; m = cursors_[at(m)].next_waiter) {
     const int device = cursors_[at(m)].device;
     environment_counts_[at(device * kEnvironmentBits + bit)] += by;
     changed_devices_.push_back(device);
@@ -106,14 +106,15 @@ bool Player::begin_segment(int id, Cursor& cursor, const Step& step, const Momen
   Segment& segment = segments_[at(id)];
   segment.task = segment.end;
   segment.start = segment.since = segment.last_start = clock_;
-  segment.environment = kNone;
+  segment.environment = kNoIndex;
   const int last = step.first_task + step.task_count;
   std::int64_t base = 0;
-  if (step.base_slot != kNone) base = marks_[at(cursor.slot_base + step.base_slot)].moment().time;
+  if (step.base_slot != kNoIndex)
+    base = marks_[at(cursor.slot_base + step.base_slot)].moment().time;
   std::int64_t duration = 0;
   while (segment.end < last) {
     const StreamTask& task = compiled_.stream_tasks[at(segment.end)];
-    if (step.base_slot != kNone && base + task.launch > clock_) break;
+    if (step.base_slot != kNoIndex && base + task.launch > clock_) break;
     duration += task.duration;
     ++segment.end;
   }
@@ -146,12 +147,12 @@ bool Player::finish_segment(int id, Cursor& cursor, const Step& step) {
 // When the last task of a segment that ends now began.
 std::int64_t Player::start_of_last(const Segment& segment) const {
   const int last = segment.end - 1;
-  if (segment.task == last || segment.environment == kNone) return segment.last_start;
+  if (segment.task == last || segment.environment == kNoIndex) return segment.last_start;
   return clock_ - scaled(compiled_.stream_tasks[at(last)], segment.environment);
 }
 
 std::int64_t Player::slowdown(const StreamTask& task, int environment) const {
-  if (task.sensitivity == kNone) return kNoSlowdown;
+  if (task.sensitivity == kNoIndex) return kNoSlowdown;
   return graph_.slowdowns[at(task.sensitivity)][at(environment)];
 }
 
@@ -188,7 +189,7 @@ void Player::settle_environments() {
     environment_[at(device)] = environment;
     for (int id = device * streams_; id < (device + 1) * streams_; ++id) {
       if (cursors_[at(id)].state == CursorState::kMoving &&
-          segments_[at(id)].environment != kNone) {
+          segments_[at(id)].environment != kNoIndex) {
         carry_over(id, environment);
       }
     }

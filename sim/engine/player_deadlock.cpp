@@ -13,11 +13,11 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 // Follows the waits from the first cursor that has not finished until they close.
 std::vector<Wait> Player::find_deadlock() const {
   std::vector<Wait> chain;
-  std::vector<int> place(cursors_.size(), kNone);  // in the chain
+  std::vector<int> place(cursors_.size(), kNoIndex);  // in the chain
   int id = 0;
   while (cursors_[at(id)].state == CursorState::kFinished) ++id;
-  while (id != kNone && cursors_[at(id)].state != CursorState::kFinished) {
-    if (place[at(id)] != kNone) {
+  while (id != kNoIndex && cursors_[at(id)].state != CursorState::kFinished) {
+    if (place[at(id)] != kNoIndex) {
       chain.erase(chain.begin(), chain.begin() + place[at(id)]);
       return chain;
     }
@@ -30,7 +30,7 @@ std::vector<Wait> Player::find_deadlock() const {
   return chain;
 }
 
-// Says what a parked cursor waits for; the cursor that would have to do it, or kNone.
+// Says what a parked cursor waits for; the cursor that would have to do it, or kNoIndex.
 int Player::describe_wait(int id, Wait& wait) const {
   const Cursor& cursor = cursors_[at(id)];
   const Step& step = *cursor.step;
@@ -59,7 +59,7 @@ int Player::describe_wait(int id, Wait& wait) const {
       return device * streams_ + stream;
     }
   }
-  return kNone;
+  return kNoIndex;
 }
 
 // A stream on which a member of the activity has not arrived.
@@ -67,7 +67,7 @@ int Player::missing_member(int activity) const {
   for (std::size_t i = 0; i < graph_.instances.size(); ++i) {
     const Instance& instance = graph_.instances[i];
     for (const Task& task : graph_.templates[at(instance.task_template)].tasks) {
-      if (task.activity == kNone ||
+      if (task.activity == kNoIndex ||
           graph_.bound_activities[at(instance.first_activity + task.activity)] != activity) {
         continue;
       }
@@ -76,7 +76,7 @@ int Player::missing_member(int activity) const {
       if (cursor.state != CursorState::kInActivity || cursor.waits_for != activity) return id;
     }
   }
-  return kNone;
+  return kNoIndex;
 }
 
 int Player::releaser(int port) const {
@@ -90,7 +90,7 @@ int Player::releaser(int port) const {
       }
     }
   }
-  return kNone;
+  return kNoIndex;
 }
 
 }  // namespace headway::engine

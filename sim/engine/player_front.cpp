@@ -117,7 +117,7 @@ void Player::play_whole(int device, const WholeInstance& whole) {
       case StepKind::kHost: {
         const HostMoments host =
             HostMoments::of(last, ready.time, step.times.duration, host_cause_);
-        if (step.store != kNone) values[step.store] = host.base;
+        if (step.store != kNoIndex) values[step.store] = host.base;
         last = host.last;
         break;
       }
@@ -125,10 +125,10 @@ void Player::play_whole(int device, const WholeInstance& whole) {
         arrive_in_whole(device, step, ready);
         break;
       case StepKind::kWork: {
-        const Moment* const base = step.base == kNone ? nullptr : values + step.base;
+        const Moment* const base = step.base == kNoIndex ? nullptr : values + step.base;
         const Moment end = end_of_work(device, step.stream, step.times, last, ready, base);
         last = end;
-        if (step.store != kNone) values[step.store] = end;
+        if (step.store != kNoIndex) values[step.store] = end;
         release(instance, *step.step, end);
         break;
       }
@@ -148,7 +148,7 @@ inline Moment Player::ready_in_whole(const WholeInstance& whole, const WholeStep
     const int port = graph_.awaited_ports[at(instance.first_awaited + compiled_.ports[at(p)])];
     ready.wait_for(marks_[at(port)].moment());
   }
-  if (step.base != kNone) {
+  if (step.base != kNoIndex) {
     const Moment& base = values[step.base];
     ready.wait_for_launch(base.time + step.times.launch_first, base);
   }

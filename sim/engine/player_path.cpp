@@ -78,17 +78,17 @@ class Player::PathFinder {
         time = std::max(time, moment(graph_.awaited_ports[at(instance.first_awaited + slot)]).time);
       }
       std::int64_t end = time + step->duration;
-      if (step->base_slot != kNone) end = step->end(time, replayed_slots_[at(step->base_slot)]);
+      if (step->base_slot != kNoIndex) end = step->end(time, replayed_slots_[at(step->base_slot)]);
       last[at(stream)] = end;
-      if (step->store_slot == kNone) continue;
+      if (step->store_slot == kNoIndex) continue;
       replayed_slots_[at(step->store_slot)] = step->kind == StepKind::kHost ? time : end;
     }
   }
 
   // Who releases each port, who binds each activity.
   void index_places() {
-    releaser_.assign(at(graph_.ports), kNone);
-    first_member_.assign(graph_.activities.size(), kNone);
+    releaser_.assign(at(graph_.ports), kNoIndex);
+    first_member_.assign(graph_.activities.size(), kNoIndex);
     count_bindings();
     for (int d = 0; d < graph_.devices; ++d) {
       for (int p = compiled_.device_begin[at(d)]; p < compiled_.device_end[at(d)]; ++p) {
@@ -168,7 +168,7 @@ class Player::PathFinder {
   }
 
   void book(int cause, std::int64_t duration) {
-    if (cause != kNone) causes_[at(cause)] += Time{duration};
+    if (cause != kNoIndex) causes_[at(cause)] += Time{duration};
   }
 
   // The step ended now: books it and goes to what ended when it began.
@@ -190,7 +190,7 @@ class Player::PathFinder {
   }
 
   void play_back_work(const Step& step) {
-    if (step.base_slot != kNone) {
+    if (step.base_slot != kNoIndex) {
       const std::int64_t base = slot_time(step.base_slot);
       if (base + step.launch_tail == time_) return play_back_launched(step, base);
     }
@@ -257,7 +257,7 @@ class Player::PathFinder {
 
   void go_to_member(int activity, int cursor) {
     position_.cursor = cursor;
-    for (int m = first_member_[at(activity)]; m != kNone; m = members_[at(m)].next) {
+    for (int m = first_member_[at(activity)]; m != kNoIndex; m = members_[at(m)].next) {
       const Member& member = members_[at(m)];
       if (member.device != player_.cursors_[at(cursor)].device) continue;
       position_.instance = compiled_.instances.get() + member.place;
@@ -289,7 +289,7 @@ class Player::PathFinder {
         const int port = graph_.awaited_ports[at(position_.instance->first_awaited + slot)];
         if (moment(port).time == time_) return go_to_releaser(port);
       }
-      if (step.base_slot != kNone) {
+      if (step.base_slot != kNoIndex) {
         const std::int64_t base = slot_time(step.base_slot);
         if (base + step.launch_first == time_) return go_before_launch(step, base);
       }
@@ -340,7 +340,7 @@ class Player::PathFinder {
   };
   struct Member {
     int place = 0, device = 0;
-    int next = kNone;  // of the same activity
+    int next = kNoIndex;  // of the same activity
   };
 
   const Player& player_;
@@ -350,7 +350,7 @@ class Player::PathFinder {
   Position position_;
   std::int64_t time_ = 0;  // until now everything after it is booked
   std::vector<Bindings> bindings_;
-  int replayed_ = kNone;  // the place whose slots stand in replayed_slots_
+  int replayed_ = kNoIndex;  // the place whose slots stand in replayed_slots_
   std::vector<std::int64_t> replayed_slots_;
   std::vector<int> releaser_;      // by port: place
   std::vector<int> first_member_;  // by activity, into members_

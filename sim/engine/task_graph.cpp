@@ -43,8 +43,8 @@ class Checker {
       if (task.duration < Time::zero()) add(what, t, "negative duration");
       if (task.host < Time::zero()) add(what, t, "negative host time");
       if (task.cause < 0 || task.cause > kLargestCause) add(what, t, "cause is not 0..254");
-      if (task.activity < kNone) add(what, t, "no such activity slot");
-      if (task.sensitivity != kNone && !within(task.sensitivity, graph_.slowdowns.size())) {
+      if (task.activity < kNoIndex) add(what, t, "no such activity slot");
+      if (task.sensitivity != kNoIndex && !within(task.sensitivity, graph_.slowdowns.size())) {
         add(what, t, "no such sensitivity");
       }
       for (const int before : task.after) {
@@ -81,7 +81,7 @@ class Checker {
       if (activity.work < 0) add("activity", a, "negative work");
       if (activity.weight < 1) add("activity", a, "weight is less than 1");
       if (!(activity.rate_limit >= 0)) add("activity", a, "negative rate limit");
-      if (activity.environment < kNone || activity.environment >= kEnvironmentBits) {
+      if (activity.environment < kNoIndex || activity.environment >= kEnvironmentBits) {
         add("activity", a, "environment is not a bit 0..7");
       }
       if (activity.load_count < 0 || activity.first_load < 0 ||
@@ -169,7 +169,7 @@ class Checker {
         ++released[at(graph_.released_ports[at(place)])];
       }
     }
-    if (task.activity == kNone) return;
+    if (task.activity == kNoIndex) return;
     const int place = instance.first_activity + task.activity;
     if (!within(place, graph_.bound_activities.size()) ||
         !within(graph_.bound_activities[at(place)], graph_.activities.size())) {

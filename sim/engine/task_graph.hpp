@@ -32,7 +32,7 @@
 
 namespace headway {
 
-inline constexpr int kNone = -1;
+inline constexpr int kNoIndex = -1;
 inline constexpr int kEnvironmentBits = 8;                          // in Activity::environment
 inline constexpr std::int64_t kNoSlowdown = std::int64_t{1} << 20;  // in TaskGraph::slowdowns
 
@@ -41,14 +41,14 @@ struct Task {
   Time duration = {};  // alone on the device; ignored for members of an activity
   Time host = {};      // the host's time to launch it; it may start when that is done
   bool host_waits = false;
-  int label = 0;              // opaque: what it is, for the timeline's reader
-  int cause = 0;              // 0..254: what its time, and waiting for it, is booked as
-  int activity = kNone;       // slot in Instance::activities
-  int sensitivity = kNone;    // row of TaskGraph::slowdowns; kNone: nothing slows it
-  std::vector<int> after;     // smaller indices of this template
-  std::vector<int> joins;     // streams
-  std::vector<int> awaits;    // slots in Instance::awaited
-  std::vector<int> releases;  // slots in Instance::released
+  int label = 0;               // opaque: what it is, for the timeline's reader
+  int cause = 0;               // 0..254: what its time, and waiting for it, is booked as
+  int activity = kNoIndex;     // slot in Instance::activities
+  int sensitivity = kNoIndex;  // row of TaskGraph::slowdowns; kNoIndex: nothing slows it
+  std::vector<int> after;      // smaller indices of this template
+  std::vector<int> joins;      // streams
+  std::vector<int> awaits;     // slots in Instance::awaited
+  std::vector<int> releases;   // slots in Instance::released
 };
 
 struct TaskTemplate {
@@ -79,7 +79,7 @@ struct Activity {
   std::int64_t weight = 1;             // connections: its share of a contended link
   double rate_limit = 0;               // work per second it can reach alone; 0: only links limit it
   int first_load = 0, load_count = 0;  // into TaskGraph::loads
-  int environment = kNone;             // bit (0..7) it sets on its members' devices while it runs
+  int environment = kNoIndex;          // bit (0..7) it sets on its members' devices while it runs
 };
 
 struct Link {
@@ -100,7 +100,8 @@ struct TaskGraph {
   std::vector<Link> links;
   // slowdowns[sensitivity][environment bits]: duration factor in 2^-20, at least 2^20.
   std::vector<std::vector<std::int64_t>> slowdowns;
-  int host_cause = kNone;  // what waiting for the host's launches is booked as; kNone: as idle
+  int host_cause =
+      kNoIndex;  // what waiting for the host's launches is booked as; kNoIndex: as idle
 };
 
 // What is not well-formed, one sentence each; empty where the graph can be played. For tests and

@@ -58,7 +58,7 @@ class Ordering {
     for (int w = step.waits_begin; w < step.waits_end; ++w) {
       if (slots_[at(compiled_.waits[at(w)])] == kUnknown) return false;
     }
-    return step.base_slot == kNone || slots_[at(step.base_slot)] != kUnknown;
+    return step.base_slot == kNoIndex || slots_[at(step.base_slot)] != kUnknown;
   }
 
   void add(const Step& step, int stream, Columns& waits_for) {
@@ -66,13 +66,13 @@ class Ordering {
     for (int w = step.waits_begin; w < step.waits_end; ++w) {
       waits_for |= slots_[at(compiled_.waits[at(w)])];
     }
-    if (step.base_slot != kNone) waits_for |= slots_[at(step.base_slot)];
+    if (step.base_slot != kNoIndex) waits_for |= slots_[at(step.base_slot)];
     if (step.awaits_begin != step.awaits_end) waits_for |= await(step);
-    if (step.store_slot != kNone) slots_[at(step.store_slot)] = waits_for;
+    if (step.store_slot != kNoIndex) slots_[at(step.store_slot)] = waits_for;
     const bool activity = step.kind == StepKind::kActivity;
     if (activity) {
       const bool last = &step + 1 == streams_[at(stream)].end;
-      whole_.possible &= last && step.store_slot == kNone;
+      whole_.possible &= last && step.store_slot == kNoIndex;
     }
     if (activity || step.releases_begin != step.releases_end ||
         (moves_ && step.kind == StepKind::kWork)) {
@@ -114,8 +114,9 @@ class Valuation {
     // Who is read later is known only now.
     std::vector<WholeStep> kept;
     for (WholeStep& step : whole_.steps) {
-      if (step.store != kNone && !read_[at(step.store - compiled_.streams)]) step.store = kNone;
-      if (step.kind != StepKind::kEnter || step.store != kNone) kept.push_back(step);
+      if (step.store != kNoIndex && !read_[at(step.store - compiled_.streams)])
+        step.store = kNoIndex;
+      if (step.kind != StepKind::kEnter || step.store != kNoIndex) kept.push_back(step);
     }
     whole_.steps = std::move(kept);
   }
@@ -132,8 +133,8 @@ class Valuation {
       whole_.sources.push_back(source_of(compiled_.waits[at(w)]));
     }
     added.sources_end = static_cast<int>(whole_.sources.size());
-    if (step.base_slot != kNone) added.base = stored(step.base_slot);
-    if (step.store_slot != kNone) {
+    if (step.base_slot != kNoIndex) added.base = stored(step.base_slot);
+    if (step.store_slot != kNoIndex) {
       added.store = compiled_.streams + step.store_slot;
       owner_[at(step.store_slot)] = {&step, stream};
     }

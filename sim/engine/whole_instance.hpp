@@ -30,8 +30,8 @@ struct WholeStep {
   StepKind kind = StepKind::kWork;
   int stream = 0;
   int sources_begin = 0, sources_end = 0;  // into WholeInstance::sources: values that it waits for
-  int base = kNone;                        // value; kNone: the host never delays it
-  int store = kNone;                       // value; kNone: nobody reads it
+  int base = kNoIndex;                     // value; kNoIndex: the host never delays it
+  int store = kNoIndex;                    // value; kNoIndex: nobody reads it
 };
 
 struct WholeInstance {

@@ -234,9 +234,7 @@ class DeepSpeedImport {
     const auto node = root_.object("optimizer");
     if (!node) return;
     ObjectReader reader(*node, problems_);
-    std::string kind = reader.string("type").value_or("adamw");
-    std::transform(kind.begin(), kind.end(), kind.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const std::string kind = lower_case(reader.string("type").value_or("adamw"));
     static constexpr std::array<Pair, 6> kKinds = {{{"adam", "adamw"},
                                                     {"adamw", "adamw"},
                                                     {"sgd", "sgd"},
@@ -377,13 +375,14 @@ class DeepSpeedExport {
   }
 
   void write_zero() {
-    static constexpr std::array<Pair, 4> kStages = {
-        {{"ddp", "0"}, {"zero1", "1"}, {"zero2", "2"}, {"zero3", "3"}}};
+    static constexpr std::array<Pair, 5> kStages = {
+        {{"ddp", "0"}, {"zero1", "1"}, {"zero2", "2"}, {"zero3", "3"}, {"zero++", "3"}}};
     const std::string kind = values_.word("plan.dp_kind");
     const auto stage = std::find_if(kStages.begin(), kStages.end(),
                                     [&](const Pair& pair) { return pair.first == kind; });
     if (stage == kStages.end()) {
-      refuse("plan.dp_kind", "DeepSpeed has no " + kind + "; it has ddp, zero1, zero2 and zero3");
+      refuse("plan.dp_kind",
+             "DeepSpeed has no " + kind + "; it has ddp, zero1, zero2, zero3 and zero++");
       return;
     }
     writer_.key("zero_optimization").begin_object().key("stage").raw(stage->second);
@@ -391,7 +390,24 @@ class DeepSpeedExport {
       writer_.field("reduce_bucket_size", *bucket);
     if (const auto ahead = values_.integer("plan.prefetch"))
       writer_.field("stage3_prefetch_bucket_size", *ahead);
+    if (kind == "zero++") {
+      writer_.field("zero_quantized_weights", true).field("zero_quantized_gradients", true);
+      if (const auto shard = values_.integer("plan.shard"))
+        writer_.field("zero_hpz_partition_size", *shard);
+    }
+    write_offload();
     writer_.field("overlap_comm", values_.truth("plan.overlap_grad_reduce")).end_object();
+  }
+
+  void write_offload() {
+    for (const std::string& what : values_.words("plan.offload")) {
+      if (what == "activations") {
+        refuse("plan.offload", "DeepSpeed asks for activations off the device in the model's code");
+        continue;
+      }
+      writer_.key(what == "optimizer" ? "offload_optimizer" : "offload_param");
+      writer_.begin_object(true).field("device", "cpu").end_object();
+    }
   }
 
   void write_optimizer() {

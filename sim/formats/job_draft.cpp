@@ -1,6 +1,7 @@
 #include "sim/formats/job_draft.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 
 #include "sim/core/json_writer.hpp"
@@ -163,6 +164,12 @@ std::string JobDraft::json() const {
   write_list(writer, "ignored", ignored_);
   writer.end_object();
   return writer.text();
+}
+
+std::string lower_case(std::string word) {
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return word;
 }
 
 }  // namespace headway

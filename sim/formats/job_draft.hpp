@@ -56,4 +56,7 @@ class JobDraft {
   std::vector<std::string> ignored_, lost_;
 };
 
+// A word of a file in which case does not matter, in lower case.
+std::string lower_case(std::string word);
+
 }  // namespace headway

@@ -29,5 +29,7 @@ struct FlagMeaning {
   std::string key;   // "plan.tp"
 };
 const std::vector<FlagMeaning>& megatron_counts();
+// Those that count with --multi-latent-attention alone.
+const std::vector<FlagMeaning>& megatron_latent_attention();
 
 }  // namespace headway

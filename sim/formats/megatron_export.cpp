@@ -37,6 +37,16 @@ const std::vector<FlagMeaning>& megatron_counts() {
   return kCounts;
 }
 
+const std::vector<FlagMeaning>& megatron_latent_attention() {
+  static const std::vector<FlagMeaning> kRanks = {
+      {"--q-lora-rank", "model.q_lora_rank"},
+      {"--kv-lora-rank", "model.kv_lora_rank"},
+      {"--qk-head-dim", "model.qk_nope_head_dim"},
+      {"--qk-pos-emb-head-dim", "model.qk_rope_head_dim"},
+      {"--v-head-dim", "model.v_head_dim"}};
+  return kRanks;
+}
+
 namespace {
 
 using Words = std::vector<std::string>;
@@ -48,6 +58,7 @@ class MegatronExport {
   std::string text() {
     write_counts();
     write_model();
+    write_experts();
     write_precision();
     write_kernels();
     write_pipeline();
@@ -82,11 +93,16 @@ class MegatronExport {
       if (std::find(said.begin(), said.end(), row.key) != said.end()) continue;
       said.push_back(row.key);
       const auto value = values_.integer(row.key);
-      if (value && !is_one_by_default(row.key, *value)) add(row.flag, std::to_string(*value));
+      if (value && !goes_without_saying(row.key, *value)) add(row.flag, std::to_string(*value));
     }
   }
-  static bool is_one_by_default(const std::string& key, std::int64_t value) {
-    return value == 1 && (key == "plan.cp" || key == "plan.ep");
+  // What Megatron-LM does where it is not told.
+  bool goes_without_saying(const std::string& key, std::int64_t value) const {
+    static const Words kOneByDefault = {"plan.cp", "plan.ep", "model.n_group", "model.topk_group"};
+    if (value == 0) return true;
+    if (key == "model.head_dim" && job_.model.latent_attention) return true;
+    return value == 1 &&
+           std::find(kOneByDefault.begin(), kOneByDefault.end(), key) != kOneByDefault.end();
   }
 
   void write_model() {
@@ -102,6 +118,68 @@ class MegatronExport {
     if (rms) add("--disable-bias-linear");
     if (!values_.truth("model.tie_word_embeddings")) add("--untie-embeddings-and-output-weights");
     write_positions();
+    write_latent_attention();
+    if (job_.model.sliding_window) add("--window-size", window_words(*job_.model.sliding_window));
+  }
+
+  // Keys that a query sees before itself, and none behind it.
+  static std::string window_words(std::int64_t window) { return std::to_string(window - 1) + ",0"; }
+
+  void write_latent_attention() {
+    if (!job_.model.latent_attention) return;
+    add("--multi-latent-attention");
+    for (const FlagMeaning& row : megatron_latent_attention()) {
+      if (const auto value = values_.integer(row.key); value && *value > 0)
+        add(row.flag, std::to_string(*value));
+    }
+  }
+
+  void write_experts() {
+    if (job_.model.num_experts == 0) return;
+    if (const std::string kind = values_.word("plan.moe.kind"); kind != "megatron")
+      refuse("plan.moe.kind", "Megatron-LM's experts are of kind megatron, not " + kind);
+    add("--moe-grouped-gemm");
+    write_expert_layers();
+    write_router();
+    write_dispatcher();
+    if (values_.truth("plan.moe.shared_overlap")) add("--moe-shared-expert-overlap");
+    if (values_.truth("plan.moe.overlap")) add("--overlap-moe-expert-parallel-comm");
+  }
+
+  // "([0]*3+[1]*58)": the first three are dense.
+  void write_expert_layers() {
+    const std::int64_t dense = job_.model.experts.first_dense_layers;
+    const std::int64_t every = job_.model.experts.frequency;
+    if (dense > 0 && every > 1) {
+      refuse("model.moe_layer_freq", "no pattern of dense layers first and between");
+    } else if (dense > 0) {
+      add("--moe-layer-freq", "\"([0]*" + std::to_string(dense) + "+[1]*" +
+                                  std::to_string(job_.model.num_hidden_layers - dense) + ")\"");
+    } else if (every > 1) {
+      add("--moe-layer-freq", std::to_string(every));
+    }
+  }
+
+  void write_router() {
+    const bool balanced = values_.truth("plan.moe.aux_loss");
+    add("--moe-router-load-balancing-type", balanced ? "aux_loss" : "none");
+    if (job_.model.experts.router_bias) {
+      add("--moe-router-score-function", "sigmoid");
+      add("--moe-router-enable-expert-bias");
+    }
+    const std::string factor = values_.text("plan.moe.capacity_factor");
+    values_.word("plan.moe.capacity_factor");
+    if (values_.truth("plan.moe.drop")) add("--moe-expert-capacity-factor", factor);
+  }
+
+  void write_dispatcher() {
+    const std::string dispatch = values_.word("plan.moe.dispatch");
+    const bool flexible = dispatch == "deepep" || dispatch == "hybridep";
+    add("--moe-token-dispatcher-type", flexible ? "flex" : dispatch);
+    if (flexible) add("--moe-flex-dispatcher-backend", dispatch);
+    if (values_.word("plan.moe.dispatch_dtype") == "fp8") {
+      refuse("plan.moe.dispatch_dtype", "Megatron-LM sends tokens as they are, in 16 bits");
+    }
   }
 
   void write_positions() {
@@ -204,6 +282,7 @@ class MegatronExport {
         add("--torch-fsdp2-no-reshard-after-forward");
       values_.integer("plan.prefetch");
     } else if (kind != "ddp") {
+      values_.integer("plan.shard");
       refuse("plan.dp_kind",
              "Megatron-LM has no " + kind + "; it has ddp, distributed_optimizer and fsdp");
     }
@@ -250,9 +329,25 @@ class MegatronExport {
     } else {
       refuse("plan.optimizer", "Megatron-LM has no " + kind + "; it has adamw, sgd and muon");
     }
+    write_offload();
     if (!values_.truth("plan.synchronous_optimizer")) {
       refuse("plan.synchronous_optimizer",
              "Megatron-LM waits for the global gradient norm before the step");
+    }
+  }
+
+  void write_offload() {
+    const auto layers = values_.integer("plan.offload_layers");
+    for (const std::string& what : values_.words("plan.offload")) {
+      if (what == "optimizer") {
+        add("--optimizer-cpu-offload");
+      } else if (what == "activations") {
+        add("--cpu-offloading");
+        add("--cpu-offloading-num-layers",
+            std::to_string(layers.value_or(0) > 0 ? *layers : job_.plan.stage_layers.front()));
+      } else {
+        refuse("plan.offload", "Megatron-LM keeps " + what + " on the device");
+      }
     }
   }
 
@@ -261,11 +356,12 @@ class MegatronExport {
     static const std::vector<std::pair<std::string, std::string>> kAsMegatronDoes = {
         {"plan.tp_kind", "\"1d\""},
         {"plan.vocabulary", "\"last-stage\""},
-        {"plan.offload", "[]"},
         {"plan.recompute_keep", "[]"},
         {"plan.tp_overlap", "\"none\""}};
     for (const std::string& key : values_.left_over("plan.")) {
-      if (key == "plan.dp" || key == "plan.micro_batches") continue;  // what remains of the others
+      // What remains of the others; how tokens choose, which is the data's.
+      if (key == "plan.dp" || key == "plan.edp" || key == "plan.micro_batches") continue;
+      if (key.starts_with("plan.moe.routing")) continue;
       const std::pair<std::string, std::string> value = {key, values_.text(key)};
       if (std::find(kAsMegatronDoes.begin(), kAsMegatronDoes.end(), value) != kAsMegatronDoes.end())
         continue;

@@ -30,7 +30,6 @@ const std::set<std::string> kLostFlags = {"--is-hybrid-model",
                                           "--fp32-residual-connection",
                                           "--qk-layernorm",
                                           "--add-qkv-bias",
-                                          "--window-size",
                                           "--window-attn-skip-freq",
                                           "--no-async-tensor-model-parallel-allreduce",
                                           "--tp-comm-overlap-cfg",
@@ -151,6 +150,7 @@ class MegatronImport {
                                                             {"rmsnorm", "rmsnorm"}});
     draft_.set("model.norm", norm.value_or("layernorm"));
     read_positions();
+    read_window();
     read_switch("--untie-embeddings-and-output-weights", "model.tie_word_embeddings", false);
     const bool biases = !arguments_.take("--disable-bias-linear");
     if (biases != (norm.value_or("layernorm") == "layernorm")) {
@@ -182,6 +182,16 @@ class MegatronImport {
     draft_.set("model.position_embedding", *kind);
   }
 
+  // "4095,0" or "(4095, 0)": keys before a query and behind it.
+  void read_window() {
+    const auto window = arguments_.values("--window-size");
+    if (!window || window->empty()) return;
+    const std::string& text = window->front();
+    const std::size_t begin = text.find_first_of("0123456789");
+    if (begin == std::string::npos) return draft_.lose("--window-size " + text);
+    draft_.set("model.sliding_window", std::int64_t{std::atol(text.c_str() + begin) + 1});
+  }
+
   void read_experts() {
     if (arguments_.take("--multi-latent-attention")) read_latent_attention();
     if (!draft_.has("model.num_experts")) return;
@@ -200,13 +210,8 @@ class MegatronImport {
   }
 
   void read_latent_attention() {
-    for (const auto& [flag, key] : std::vector<std::pair<std::string, std::string>>{
-             {"--q-lora-rank", "q_lora_rank"},
-             {"--kv-lora-rank", "kv_lora_rank"},
-             {"--qk-head-dim", "qk_nope_head_dim"},
-             {"--qk-pos-emb-head-dim", "qk_rope_head_dim"},
-             {"--v-head-dim", "v_head_dim"}}) {
-      if (const auto value = arguments_.integer(flag)) draft_.set("model." + key, *value);
+    for (const FlagMeaning& row : megatron_latent_attention()) {
+      if (const auto value = arguments_.integer(row.flag)) draft_.set(row.key, *value);
     }
   }
 

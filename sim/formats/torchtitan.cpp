@@ -69,8 +69,6 @@ const std::set<std::string> kLost = {
     "parallelism.pipeline_parallel_split_points",
     "experimental.pipeline_parallel_split_points",
     "parallelism.module_fqns_per_model_part",
-    "parallelism.pipeline_parallel_first_stage_less_layers",
-    "parallelism.pipeline_parallel_last_stage_less_layers",
     "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns"};
 
 // torchtitan's name of a schedule and ours (torch.distributed.pipelining.schedules).
@@ -82,17 +80,15 @@ constexpr std::array<Pair, 7> kSchedules = {{{"1F1B", "1f1b"},
                                              {"DualPipeV", "dualpipe-v"},
                                              {"PipelineScheduleSingle", "1f1b"}}};
 
+// What embedding and head count as, in layers, and the virtual stages of a rank, where torchtitan
+// is not told (its job configuration's defaults).
+constexpr std::int64_t kLayersOfAnEnd = 1, kStagesByItself = 2;
+
 // "llama3" "8B" is the preset "llama3-8b".
-std::string preset_of(std::string family, std::string flavor) {
-  const auto lower = [](std::string& text) {
-    std::transform(text.begin(), text.end(), text.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    std::replace(text.begin(), text.end(), '_', '-');
-  };
-  lower(family);
-  lower(flavor);
-  if (family == "deepseek-v3" && flavor == "671b") return "deepseek-v3";
-  return family + "-" + flavor;
+std::string preset_of(const std::string& family, const std::string& flavor) {
+  std::string name = lower_case(family + "-" + flavor);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name == "deepseek-v3-671b" ? "deepseek-v3" : name;
 }
 
 class TorchtitanImport {
@@ -175,6 +171,7 @@ class TorchtitanImport {
     const std::string family = word("name", {"model"}), flavor = word("flavor", {"model"});
     if (family.empty() || flavor.empty()) return;
     const std::string preset = preset_of(family, flavor);
+    model_ = preset;
     if (transformer_preset(preset)) {
       draft_.set("model", preset);
     } else {
@@ -237,7 +234,7 @@ class TorchtitanImport {
     // "default" keeps the gathered parameters where a pipeline would gather them for each
     // micro-batch.
     const std::string reshard = word("fsdp_reshard_after_forward", {"parallelism"});
-    if (replicas == 1)
+    if (replicas == 1 || shards != 1)
       draft_.set("plan.reshard_after_forward",
                  reshard == "always" || (reshard != "never" && pp_ == 1));
     if (truth("enable_cpu_offload", {"training"}))
@@ -249,6 +246,9 @@ class TorchtitanImport {
     const std::string name = word("pipeline_parallel_schedule", homes);
     const std::string csv = word("pipeline_parallel_schedule_csv", homes);
     const auto per_stage = integer("pipeline_parallel_layers_per_stage", homes);
+    const std::int64_t less =
+        integer("pipeline_parallel_first_stage_less_layers", homes).value_or(kLayersOfAnEnd) +
+        integer("pipeline_parallel_last_stage_less_layers", homes).value_or(kLayersOfAnEnd);
     if (pp_ == 1) return;
     if (!csv.empty()) {
       draft_.set("plan.schedule", csv);
@@ -261,9 +261,27 @@ class TorchtitanImport {
     } else if (!name.empty()) {
       draft_.lose("pipeline_parallel_schedule " + name);
     }
-    if (per_stage)
+    read_virtual_stages(name, per_stage, less);
+  }
+
+  // torchtitan's pipeline_parallel.py: as many virtual stages as these layers fill, the ends'
+  // counted; two a rank where it is not told and the schedule has several.
+  void read_virtual_stages(const std::string& schedule, std::optional<std::int64_t> per_stage,
+                           std::int64_t less) {
+    if (schedule != "Interleaved1F1B" && schedule != "LoopedBFS") return;
+    if (!per_stage) {
+      draft_.set("plan.vpp", kStagesByItself);
+      return;
+    }
+    const auto model = transformer_preset(model_);
+    const std::int64_t layers = model ? model->num_hidden_layers + less : 0;
+    const std::int64_t stages = (layers + *per_stage - 1) / std::max<std::int64_t>(1, *per_stage);
+    if (stages > 0 && stages % pp_ == 0) {
+      draft_.set("plan.vpp", stages / pp_);
+    } else {
       draft_.lose("pipeline_parallel_layers_per_stage " + std::to_string(*per_stage) +
                   ": give plan.vpp");
+    }
   }
 
   void read_precision() {
@@ -326,6 +344,7 @@ class TorchtitanImport {
   std::map<std::string, JsonNode> values_;
   std::set<std::string> asked_;
   std::int64_t pp_ = 1;
+  std::string model_;  // the preset's name
   Problems problems_;
   JobDraft draft_;
 };
@@ -380,6 +399,7 @@ class TorchtitanExport {
     text += line("local_batch_size", pipelined ? micro * micros : micro);
     text += line("global_batch_size", count("global_batch"));
     text += line("seq_len", count("sequence_length"));
+    text += offload();
     const std::string precision = values_.word("precision");
     text += line("mixed_precision_param", quoted(precision == "fp32" ? "float32" : "bfloat16"));
     if (precision == "fp16")
@@ -387,6 +407,15 @@ class TorchtitanExport {
     if (values_.word("plan.grad_dtype") != "fp32")
       refuse("plan.grad_dtype", "torchtitan reduces gradients in fp32");
     return text + "\n";
+  }
+
+  std::string offload() {
+    Words what = values_.words("plan.offload");
+    if (what.empty()) return "";
+    std::sort(what.begin(), what.end());
+    if (what != Words{"optimizer", "parameters"})
+      refuse("plan.offload", "torchtitan offloads optimizer and parameters together, or nothing");
+    return line("enable_cpu_offload", "true");
   }
 
   std::string parallelism() {
@@ -423,7 +452,22 @@ class TorchtitanExport {
       return "";
     }
     return line("pipeline_parallel_schedule", quoted(found->first)) +
-           line("pipeline_parallel_microbatch_size", count("plan.micro_batch"));
+           line("pipeline_parallel_microbatch_size", count("plan.micro_batch")) +
+           virtual_stages(schedule);
+  }
+
+  std::string virtual_stages(const std::string& schedule) {
+    const std::int64_t vpp = count("plan.vpp");
+    if ((schedule != "interleaved" && schedule != "looped-bfs") || vpp == kStagesByItself)
+      return "";
+    const std::int64_t stages = count("plan.pp") * vpp;
+    const std::int64_t layers = count("model.num_hidden_layers") + 2 * kLayersOfAnEnd;
+    const std::int64_t per_stage = (layers + stages - 1) / stages;
+    if ((layers + per_stage - 1) / per_stage != stages) {
+      refuse("plan.vpp", "no pipeline_parallel_layers_per_stage makes " + std::to_string(stages) +
+                             " virtual stages of them");
+    }
+    return line("pipeline_parallel_layers_per_stage", per_stage);
   }
 
   std::string recomputation() {

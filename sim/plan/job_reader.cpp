@@ -5,6 +5,7 @@
 
 #include "sim/cluster/device.hpp"
 #include "sim/cluster/topology_reader.hpp"
+#include "sim/core/file.hpp"
 #include "sim/core/shipped_files.hpp"
 #include "sim/plan/job.hpp"
 #include "sim/plan/job_override.hpp"
@@ -18,10 +19,6 @@ namespace {
 
 // What a job without `software.framework` is run by.
 constexpr std::string_view kDefaultFramework = "headway";
-
-bool is_path(const std::string& text) {
-  return text.find('/') != std::string::npos || text.ends_with(".json");
-}
 
 std::string unknown(const std::string& word, const std::vector<std::string>& known,
                     const std::string& or_else) {
@@ -254,12 +251,8 @@ class JobReader : public JobFrame {
     std::vector<std::string> names = precision_names();
     const auto word = root_.choice("precision", names, std::string(name(Precision::kBf16)));
     if (word) precision_ = *precision_named(*word);
-    if (word && model_ && quantisation(precision_) != nullptr) {
-      if (model_->num_experts > 0)
-        not_yet(not_built_, root_, "precision", *word + " with experts");
-      else if (model_->latent_attention)
-        not_yet(not_built_, root_, "precision", *word + " with latent attention");
-    }
+    if (word && model_ && model_->num_experts > 0 && precision_ == Precision::kNvFp4)
+      not_yet(not_built_, root_, "precision", *word + " with experts");
     const std::size_t before = problems_.size();
     sequence_length_ = root_.optional_integer("sequence_length", {.min = 1, .max = kLargestCount});
     const auto lengths = root_.optional_object("sequence_lengths");
@@ -583,9 +576,25 @@ class JobReader : public JobFrame {
     };
     must_divide(tokens, "tokens of a micro-batch");
     must_divide(model_->hidden_size, "columns of the hidden states");
-    must_divide(model_->query_size() / plan.tp, "columns of the queries");
-    must_divide(model_->key_value_size() / plan.tp, "columns of the keys");
-    must_divide(model_->intermediate_size / plan.tp, "columns of the MLP");
+    if (model_->latent_attention) {
+      const LatentAttention& latent = *model_->latent_attention;
+      const std::int64_t heads = model_->num_attention_heads / plan.tp;
+      must_divide(heads * latent.qk_head_dim(), "columns of the queries");
+      must_divide(heads * (latent.qk_nope_head_dim + latent.v_head_dim), "columns of the keys");
+      must_divide(heads * latent.v_head_dim, "columns of the values");
+      must_divide(latent.q_lora_rank, "compressed columns of the queries");
+      must_divide(latent.kv_lora_rank, "compressed columns of the keys");
+    } else {
+      must_divide(model_->query_size() / plan.tp, "columns of the queries");
+      must_divide(model_->key_value_size() / plan.tp, "columns of the keys");
+    }
+    if (model_->expert_layer_count() < model_->num_hidden_layers) {
+      must_divide(model_->intermediate_size / plan.tp, "columns of the MLP");
+    }
+    if (model_->num_experts == 0) return;
+    must_divide(model_->experts.intermediate_size / plan.etp, "columns of an expert");
+    must_divide(model_->experts.shared_intermediate_size / plan.tp,
+                "columns of the shared experts");
   }
 
   Job job() {

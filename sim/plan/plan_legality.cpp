@@ -1,6 +1,7 @@
 #include "sim/plan/plan_legality.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -33,6 +34,7 @@ class Legality {
     check_gpus();
     check_batch();
     check_experts();
+    check_overlapped_passes();
     check_pipeline();
     check_data_parallelism(reading_, context_, section_, dp_, notes_);
     note_what_has_no_effect();
@@ -181,6 +183,7 @@ class Legality {
     if (context_.model->linear_bias)
       not_yet(reading_.not_built, section_, "moe", "experts with biases");
     check_expert_kind();
+    check_dispatch();
     const std::string& kind = reading_.dp_kind;
     if (kind == "zero2" || kind == "zero3" || kind == "zero++" || kind == "fsdp" || kind == "hsdp")
       not_yet(reading_.not_built, section_, "dp_kind", kind + " with experts");
@@ -199,10 +202,52 @@ class Legality {
     };
     if (kind == ExpertKind::kSwitch) needs(1);
     if (kind == ExpertKind::kGshard || kind == ExpertKind::kGlam) needs(2);
-    if (kind == ExpertKind::kDeepspeed && experts.shared_intermediate_size > 0)
-      not_yet(reading_.not_built, section_, "moe", "PR-MoE's gated residual");
     if (experts.shared_gate)
       not_yet(reading_.not_built, section_, "moe", "a gate on the shared experts");
+  }
+
+  // Megatron-LM's all-gather dispatcher has neither (transformer/moe/token_dispatcher.py).
+  void check_dispatch() {
+    if (plan_.moe.dispatch != Dispatch::kAllGather) return;
+    const auto refuse = [&](const std::string& what) {
+      problem("moe", "dispatch allgather has no " + what +
+                         "; expected dispatch alltoall, deepep or hybridep");
+    };
+    if (plan_.moe.dispatch_in_8_bits) refuse("dispatch_dtype fp8");
+    if (plan_.moe.shared_overlap) refuse("shared_overlap");
+    if (plan_.moe.overlap) refuse("overlap");
+  }
+
+  // Which schedules have pairs of a forward and a backward pass to overlap.
+  void check_overlapped_passes() {
+    if (!plan_.moe.overlap || !context_.model || context_.model->num_experts == 0) return;
+    if (reading_.ep == 1) {
+      notes_.push_back("plan.moe.overlap has no effect: ep is 1");
+      plan_.moe.overlap = false;
+      return;
+    }
+    // Megatron-LM refuses this too (arguments.py): both would travel on one stream.
+    if (plan_.moe.shared_overlap) {
+      problem("moe", "overlap and shared_overlap both put work beside the exchange; expected one");
+    }
+    // What is made again would stand in the buffers of the pass beside (Megatron-LM refuses it
+    // too).
+    if (plan_.recompute == Recompute::kFull || plan_.recomputed_parts.experts) {
+      problem("moe",
+              "overlap with experts that are recomputed whole; expected recompute none, or "
+              "selective without \"moe\"");
+    }
+    static constexpr std::array paired = {"1f1b", "interleaved", "dualpipe", "dualpipe-v"};
+    const std::string schedule = reading_.schedule.value_or("1f1b");
+    if (reading_.pp.value_or(1) > 1 &&
+        std::find(paired.begin(), paired.end(), schedule) == paired.end()) {
+      not_yet(reading_.not_built, section_, "moe", "overlapped passes with schedule " + schedule);
+    }
+    if (plan_.vocabulary != Vocabulary::kLastStage &&
+        plan_.vocabulary != Vocabulary::kRedistributed) {
+      not_yet(reading_.not_built, section_, "moe",
+              "overlapped passes with vocabulary " + std::string(name(plan_.vocabulary)));
+    }
   }
 
   void check_expert_loads() {

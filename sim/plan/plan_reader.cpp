@@ -22,11 +22,6 @@ const Words module_words = {"core_attn", "core_attention", "layernorm", "mla_up_
                             "mlp",       "moe_act",        "moe",       "shared_experts"};
 const Words axis_names = {"tp", "cp", "ep", "dp", "pp"};
 
-// A path rather than a word.
-bool is_path(const std::string& text) {
-  return text.find('/') != std::string::npos || text.ends_with(".csv");
-}
-
 class PlanReader {
  public:
   explicit PlanReader(JobSection& section) : section_(section) {}
@@ -103,7 +98,7 @@ class PlanReader {
     const auto word = section_.string("schedule", "1f1b");
     const bool known = word && std::find(schedule_words.begin(), schedule_words.end(), *word) !=
                                    schedule_words.end();
-    if (word && is_path(*word)) {
+    if (word && is_path(*word, ".csv")) {
       read_schedule_file(*word);
     } else if (word && !known) {
       std::string message = "\"" + *word + "\" is not allowed; expected " + any_of(schedule_words) +
@@ -279,14 +274,12 @@ class PlanReader {
     const auto dispatch = moe.choice("dispatch", {"alltoall", "allgather", "deepep", "hybridep"});
     if (dispatch == "deepep") plan.dispatch = Dispatch::kDeepEp;
     if (dispatch == "hybridep") plan.dispatch = Dispatch::kHybridEp;
-    if (dispatch == "allgather") refuse_key("dispatch " + *dispatch);
-    const auto type = moe.choice("dispatch_dtype", {"bf16", "fp8"});
-    if (type == "fp8") refuse_key("dispatch in fp8");
+    if (dispatch == "allgather") plan.dispatch = Dispatch::kAllGather;
+    plan.dispatch_in_8_bits = moe.choice("dispatch_dtype", {"bf16", "fp8"}) == "fp8";
     plan.nodes_per_token =
         moe.integer("max_nodes_per_token", {.min = 1, .max = kLargestDegree}).value_or(0);
     plan.shared_overlap = moe.boolean("shared_overlap").value_or(false);
-    if (moe.boolean("overlap").value_or(false))
-      refuse_key("overlapped forward and backward passes");
+    plan.overlap = moe.boolean("overlap").value_or(false);
     read_routing(moe.any("routing"));
     moe.finish();
   }

@@ -93,6 +93,16 @@ class ResolvedJob {
     leaf("tie_word_embeddings", model.tie_word_embeddings, other);
     leaf("position_embedding", name(model.position_embedding), other);
     leaf("norm", std::string_view(model.norm == Norm::kRmsNorm ? "rmsnorm" : "layernorm"), other);
+    if (const auto& latent = model.latent_attention) {
+      leaf("q_lora_rank", latent->q_lora_rank, other);
+      leaf("kv_lora_rank", latent->kv_lora_rank, other);
+      leaf("qk_nope_head_dim", latent->qk_nope_head_dim, other);
+      leaf("qk_rope_head_dim", latent->qk_rope_head_dim, other);
+      leaf("v_head_dim", latent->v_head_dim, other);
+    }
+    if (model.sliding_window) leaf("sliding_window", *model.sliding_window, other);
+    if (model.num_nextn_predict_layers > 0)
+      leaf("num_nextn_predict_layers", model.num_nextn_predict_layers, other);
     if (model.num_experts > 0) {
       const ExpertLayers& experts = model.experts;
       leaf("num_experts", model.num_experts, other);

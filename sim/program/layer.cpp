@@ -12,10 +12,11 @@ Layer::Layer(ProgramBuilder& builder) : builder_(builder), shape_(builder.shape(
       builder_.residual_stream("hidden_gradient", shape_.storage, Copies::kPerLayerAndMicroBatch);
   make_attention_buffers();
   make_residual_stream();
+  if (shape_.quantisation != nullptr) quantise_attention();
   const std::int64_t expert_layers = builder_.job().model.expert_layer_count();
   if (expert_layers < shape_.layers) {
     make_mlp_buffers();
-    if (shape_.quantisation != nullptr) quantise_linears();
+    if (shape_.quantisation != nullptr) quantise_mlp();
     dense_ = make_templates("layer", Mlp::kDense);
   }
   if (expert_layers > 0) {
@@ -29,44 +30,66 @@ Layer::Templates Layer::make_templates(const std::string& name, Mlp mlp) {
   OperationList forward(name + ".forward");
   attention_forward(forward);
   mlp_forward(forward, mlp);
-  made.forward = made.forward_again = builder_.add_template(forward);
+  made.forward = made.forward_again = builder_.add_parts(forward);
   const LayerParts& kept = builder_.job().plan.kept_parts;
   if (kept != LayerParts{}) {
     OperationList again(name + ".forward_again");
     attention_forward(again, kept);
     mlp_forward(again, mlp, kept);
-    made.forward_again = builder_.add_template(again);
+    made.forward_again = builder_.add_parts(again);
   }
 
   OperationList backward(name + ".backward");
   mlp_backward(backward, mlp, Backward::kWhole);
   attention_backward(backward, Backward::kWhole);
-  made.backward = builder_.add_template(backward);
+  made.backward = builder_.add_parts(backward);
+  if (shape_.quantisation != nullptr) convert_weights(name, mlp, made);
   if (!shape_.splits_backward) return made;
 
   OperationList input(name + ".backward_input");
   mlp_backward(input, mlp, Backward::kInput);
   attention_backward(input, Backward::kInput);
-  made.backward_input = builder_.add_template(input);
+  made.backward_input = builder_.add_parts(input);
   OperationList weights(name + ".backward_weight");
   weights_backward(weights, mlp);
   made.backward_weight = builder_.add_template(weights);
   return made;
 }
 
-void Layer::quantise_linears() {
-  OperationList weights("layer.quantise_weights");
-  const auto quantise = [&](auto& linear, QuantisedLinear::Shared shared) {
-    linear.quantised.emplace(builder_, linear.name, linear.weight, shared);
-    linear.quantised->quantise_weight(weights);
-    for (const int family : linear.quantised->kept()) kept_.push_back(family);
-    for (const int family : linear.quantised->histories()) histories_.push_back(family);
+void Layer::quantise_attention() {
+  if (!latent_) {
+    qkv_.quantised.emplace(builder_, qkv_.name, qkv_.weight, QuantisedLinear::Shared::kInput);
+  }
+  projection_.quantised.emplace(builder_, projection_.name, projection_.weight,
+                                QuantisedLinear::Shared::kGradient);
+}
+
+void Layer::quantise_mlp() {
+  first_.quantised.emplace(builder_, first_.name, first_.weight, QuantisedLinear::Shared::kInput);
+  second_.quantised.emplace(builder_, second_.name, second_.weight,
+                            QuantisedLinear::Shared::kGradient);
+}
+
+void Layer::convert_weights(const std::string& name, Mlp mlp, Templates& made) {
+  OperationList weights(name + ".quantise_weights");
+  const auto convert = [&](const QuantisedLinear& linear) {
+    linear.quantise_weight(weights);
+    for (const int family : linear.kept()) made.kept.push_back(family);
+    for (const int family : linear.histories()) made.histories.push_back(family);
   };
-  quantise(qkv_, QuantisedLinear::Shared::kInput);
-  quantise(projection_, QuantisedLinear::Shared::kGradient);
-  quantise(first_, QuantisedLinear::Shared::kInput);
-  quantise(second_, QuantisedLinear::Shared::kGradient);
-  if (!weights.empty()) quantise_weights_ = builder_.add_template(weights);
+  if (latent_) {
+    latent_->each_quantised(convert);
+  } else {
+    convert(*qkv_.quantised);
+  }
+  convert(*projection_.quantised);
+  if (mlp == Mlp::kExperts) {
+    experts_->each_quantised(convert);
+  } else {
+    convert(*first_.quantised);
+    convert(*second_.quantised);
+  }
+  if (!weights.empty()) made.quantise_weights = builder_.add_template(weights);
 }
 
 ParameterId Layer::bias(const std::string& name,

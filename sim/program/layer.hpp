@@ -30,23 +30,25 @@ class Layer {
   int hidden() const { return hidden_; }
   int hidden_gradient() const { return hidden_gradient_; }
 
-  // Template indices, of layer number `layer`. The forward pass of a layer that is recomputed leaves
-  // out what is kept.
-  int forward(std::int64_t layer) const { return of(layer).forward; }
-  int forward_again(std::int64_t layer) const { return of(layer).forward_again; }
-  int backward(std::int64_t layer) const { return of(layer).backward; }
+  // Template indices, of layer number `layer`, in the order in which they are issued: one, or,
+  // where passes overlap (ExpertPlan::overlap), several parts, between which a part of another pass
+  // may stand. The forward pass of a layer that is recomputed leaves out what is kept.
+  using Parts = std::vector<int>;
+  const Parts& forward(std::int64_t layer) const { return of(layer).forward; }
+  const Parts& forward_again(std::int64_t layer) const { return of(layer).forward_again; }
+  const Parts& backward(std::int64_t layer) const { return of(layer).backward; }
   // Its halves, where the schedule splits it; else -1. Only the matrices' weight gradients are put
   // off: those of norms and biases come with the input gradient, as in the published runtimes
   // (sail-sg/zero-bubble-pipeline-parallelism, weight_grad_store.py).
-  int backward_input(std::int64_t layer) const { return of(layer).backward_input; }
+  const Parts& backward_input(std::int64_t layer) const { return of(layer).backward_input; }
   int backward_weight(std::int64_t layer) const { return of(layer).backward_weight; }
 
   // Recipes of 8 and 4 bits: the template that converts the weights, once per step (-1: none);
   // families, per layer, that live from step to step; and among them the histories of delayed
   // scaling.
-  int quantise_weights() const { return quantise_weights_; }
-  const std::vector<int>& kept() const { return kept_; }
-  const std::vector<int>& histories() const { return histories_; }
+  int quantise_weights(std::int64_t layer) const { return of(layer).quantise_weights; }
+  const std::vector<int>& kept(std::int64_t layer) const { return of(layer).kept; }
+  const std::vector<int>& histories(std::int64_t layer) const { return of(layer).histories; }
 
  private:
   // x + dropout(branch + bias): the end of each half of the layer.
@@ -61,8 +63,10 @@ class Layer {
 
   // Template indices of one kind of layer.
   struct Templates {
-    int forward = -1, forward_again = -1;
-    int backward = -1, backward_input = -1, backward_weight = -1;
+    Parts forward, forward_again, backward, backward_input;
+    int backward_weight = -1;
+    int quantise_weights = -1;
+    std::vector<int> kept, histories;
   };
   const Templates& of(std::int64_t layer) const {
     return builder_.job().model.is_expert_layer(layer) ? with_experts_ : dense_;
@@ -75,7 +79,9 @@ class Layer {
   void make_attention_buffers();
   void make_residual_stream();
   void make_mlp_buffers();
-  void quantise_linears();
+  void quantise_attention();
+  void quantise_mlp();
+  void convert_weights(const std::string& name, Mlp mlp, Templates& made);
   int whole(const std::string& name, Copies copies);
   void make_whole_buffer(megatron_1d::ColumnParallel& linear);
   void make_whole_buffer(megatron_1d::RowParallel& linear);
@@ -150,8 +156,6 @@ class Layer {
   int context_again_ = -1;  // recomputed beside the saved one, which a weight gradient still needs
 
   Templates dense_, with_experts_;
-  int quantise_weights_ = -1;
-  std::vector<int> kept_, histories_;
 };
 
 }  // namespace headway

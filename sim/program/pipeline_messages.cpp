@@ -291,7 +291,8 @@ PipelineMessages::PipelineMessages(ProgramBuilder& builder, const Layer& layer)
   }
   const Schedule* schedule = schedule_of(builder_.job().plan);
   asynchronous_ =
-      builder_.job().plan.overlap_p2p || schedule->asynchronous || shape.vocabulary_spread;
+      builder_.job().plan.overlap_p2p || schedule->asynchronous || shape.vocabulary_spread ||
+      builder_.job().plan.moe.overlap;
   const bool folds = stage_path(*schedule, shape.schedule).folds();
   if (asynchronous_) {
     forward_port_ = builder_.port({"arrived.forward", true, true});

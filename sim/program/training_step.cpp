@@ -1,6 +1,7 @@
 #include "sim/program/training_step.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -12,6 +13,7 @@
 #include "sim/program/head_and_loss.hpp"
 #include "sim/program/layer.hpp"
 #include "sim/program/optimizer_step.hpp"
+#include "sim/program/pipeline/overlapped_pairs.hpp"
 #include "sim/program/pipeline_messages.hpp"
 #include "sim/program/pipeline_vocabulary.hpp"
 #include "sim/program/program_builder.hpp"
@@ -55,6 +57,12 @@ class TrainingStep {
       head_.emplace(builder_, layer_, *embedding_);
     }
     if (shape_.sharded_parameters) units_.emplace(builder_);
+    for (std::int64_t l = 0; l < shape_.layers; ++l) {
+      for (const Layer::Parts* parts : {&layer_.forward(l), &layer_.forward_again(l),
+                                        &layer_.backward(l), &layer_.backward_input(l)}) {
+        for (std::size_t p = 0; p + 1 < parts->size(); ++p) cuts_.insert((*parts)[p]);
+      }
+    }
     if (job_.plan.offload.activations) activations_.emplace(builder_);
   }
 
@@ -147,6 +155,7 @@ class TrainingStep {
         slots_.push_back(std::move(order.slots));
       } else {
         actions_.push_back(schedule_.actions(rank, shape_.schedule));
+        if (overlaps_passes()) actions_.back() = with_overlapped_pairs(actions_.back());
       }
     }
   }
@@ -163,6 +172,12 @@ class TrainingStep {
   // The sum of the losses, on the last stage.
   int loss_total() const { return head_ ? head_->total() : vocabulary_->total(); }
   bool waits_for_messages() const { return shape_.pp > 1; }
+  bool overlaps_passes() const { return job_.plan.moe.overlap; }
+  // A template made from another is cut where that one is.
+  int cut_like(int base, int made) {
+    if (cuts_.contains(base)) cuts_.insert(made);
+    return made;
+  }
 
   // -- Passes
   // --------------------------------------------------------------------------------------
@@ -212,8 +227,10 @@ class TrainingStep {
     }
     awaits.insert(awaits.end(), others.begin(), others.end());
     const std::vector<int> none;
-    first.template_index = builder_.with_entry(
-        first.template_index, waits_for_messages() ? messages_.joins() : none, awaits);
+    first.template_index =
+        cut_like(first.template_index,
+                 builder_.with_entry(first.template_index,
+                                     waits_for_messages() ? messages_.joins() : none, awaits));
   }
 
   // With `converts` the layers' weights become what the step's products read.
@@ -229,8 +246,8 @@ class TrainingStep {
       if (first >= 0) steps.push_back({first, 0});
     }
     for (int l = stage.first_layer; l < stage.end_layer; ++l) {
-      if (converts) steps.push_back({layer_.quantise_weights(), l});
-      steps.push_back({layer_.forward(l), l});
+      if (converts) steps.push_back({layer_.quantise_weights(l), l});
+      add_parts(steps, layer_.forward(l), l);
     }
     if (stage.last) {
       steps.push_back({head_ ? head_->forward() : vocabulary_->last_forward(), stage.end_layer});
@@ -241,6 +258,10 @@ class TrainingStep {
     }
     enter(steps, stage, kind, awaited);
     return steps;
+  }
+
+  static void add_parts(std::vector<Step>& steps, const Layer::Parts& parts, int layer) {
+    for (const int part : parts) steps.push_back({part, layer});
   }
 
   bool recomputed(const Stage& stage, int layer) const {
@@ -269,13 +290,13 @@ class TrainingStep {
       steps.push_back({whole ? head_->backward() : head_->backward_input(), stage.end_layer});
     }
     for (int l = stage.first_layer; rematerialises() && l < stage.end_layer; ++l) {
-      steps.push_back({layer_.forward_again(l), l});
+      add_parts(steps, layer_.forward_again(l), l);
     }
     for (int l = stage.end_layer - 1; l >= stage.first_layer; --l) {
       if (recomputed(stage, l) && !rematerialises()) {
-        steps.push_back({layer_.forward_again(l), l});
+        add_parts(steps, layer_.forward_again(l), l);
       }
-      steps.push_back({whole ? layer_.backward(l) : layer_.backward_input(l), l});
+      add_parts(steps, whole ? layer_.backward(l) : layer_.backward_input(l), l);
     }
     // The table's gradient is no matrix product: it stays with the input half.
     if (stage.first) {
@@ -394,7 +415,7 @@ class TrainingStep {
       last->releases.push_back({complete_port(gradient)});
     }
     list.name += ".complete" + std::to_string(releasing_.size());
-    const int index = builder_.add_template(std::move(list));
+    const int index = cut_like(template_index, builder_.add_template(std::move(list)));
     releasing_.push_back({template_index, std::move(gradients), index});
     return index;
   }
@@ -425,9 +446,8 @@ class TrainingStep {
     if (second_copy) optimizer.leave_norm_to_the_other_copy();
     make_persistent(kind, tensors, optimizer);
     for (const Chunk& chunk : chunks) {
-      for (const BufferRef& kept : of_layers(*chunk.stage, layer_.kept())) {
-        kind.persistent.push_back(kept);
-      }
+      const std::vector<BufferRef> kept = of_layers(*chunk.stage, &Layer::kept);
+      kind.persistent.insert(kind.persistent.end(), kept.begin(), kept.end());
     }
 
     std::vector<StagePasses> passes(stages_.size());
@@ -450,10 +470,12 @@ class TrainingStep {
   }
 
   // The families' buffers of the stage's layers.
-  static std::vector<BufferRef> of_layers(const Stage& stage, const std::vector<int>& families) {
+  std::vector<BufferRef> of_layers(const Stage& stage,
+                                   const std::vector<int>& (Layer::*families)(std::int64_t)
+                                       const) const {
     std::vector<BufferRef> buffers;
     for (int l = stage.first_layer; l < stage.end_layer; ++l) {
-      for (const int family : families) buffers.push_back({family, l});
+      for (const int family : (layer_.*families)(l)) buffers.push_back({family, l});
     }
     return buffers;
   }
@@ -463,7 +485,7 @@ class TrainingStep {
   int roll_amaxes(int rank, const std::vector<Chunk>& chunks) {
     std::vector<BufferRef> histories;
     for (const Chunk& chunk : chunks) {
-      const std::vector<BufferRef> own = of_layers(*chunk.stage, layer_.histories());
+      const std::vector<BufferRef> own = of_layers(*chunk.stage, &Layer::histories);
       histories.insert(histories.end(), own.begin(), own.end());
     }
     if (histories.empty()) return -1;
@@ -671,7 +693,8 @@ class TrainingStep {
     const Stage& stage = *chunk.stage;
     const std::string name = std::to_string(stage.index);
     std::vector<Step> forward = going_down(stage, forward_steps(stage, {}));
-    const bool converts = layer_.quantise_weights() >= 0;
+    const bool converts =
+        stage.first_layer < stage.end_layer && layer_.quantise_weights(stage.first_layer) >= 0;
     if (units_ && shape_.fresh_gradients) {
       forward = units_->gathering(forward, ShardedUnits::Phase::kForward);
     }
@@ -751,7 +774,7 @@ class TrainingStep {
   }
 
   std::vector<ScheduledAction> with_their_messages(int rank) const {
-    if (schedule_.asynchronous || vocabulary_)
+    if (schedule_.asynchronous || vocabulary_ || overlaps_passes())
       return with_asynchronous_messages(actions_, path_, rank);
     return with_messages(actions_, path_.rank_of, rank, job_.plan.overlap_p2p);
   }
@@ -768,7 +791,8 @@ class TrainingStep {
     int wait = -1;
     if (messages_.wait() >= 0) wait = add_pass(kind, "wait", -1, {{messages_.wait(), 0}});
     kind.order.reserve(order.size() * 3);
-    int number = -1;  // of the action, in its rank's order
+    int number = -1;                    // of the action, in its rank's order
+    std::optional<Issue> forward_half;  // of an overlapped pair
     for (std::size_t k = 0; k < order.size(); ++k) {
       if (order[k].action) {
         const Action& action = *order[k].action;
@@ -776,10 +800,17 @@ class TrainingStep {
         ++number;
         if (slots) issue_slots(kind, rank, number, *slots);
         if (number == validates_before) issue(kind, "validate", validate);
-        if (action.overlaps_next) await_both(kind, *order[k + 1].action, passes);
         const int pass = pass_of(action, number, chunk_of[stage]->last_actions, passes[stage]);
         begin_mini_batch(kind, action, mini_batches);
-        if (pass >= 0) kind.order.push_back({pass, action.micro_batch});
+        const Issue issue{pass, action.micro_batch};
+        if (action.overlaps_next && overlaps_passes()) {
+          forward_half = issue;
+        } else if (forward_half) {
+          issue_in_turns(kind, issue, *std::exchange(forward_half, std::nullopt));
+        } else {
+          if (action.overlaps_next) await_both(kind, *order[k + 1].action, passes);
+          if (pass >= 0) kind.order.push_back(issue);
+        }
       }
       for (const PostedMessage& message : order[k].messages) {
         const StagePasses& stage = passes[static_cast<std::size_t>(message.stage)];
@@ -913,8 +944,39 @@ class TrainingStep {
     return is_last ? passes.last[index] : passes.of[index];
   }
 
-  // An overlapped pair begins when the inputs of both its halves are there. They are issued one
-  // behind the other: what overlapping them gains is not modelled.
+  // An overlapped pair whose halves are in parts: the backward pass begins, and waits for its
+  // input.
+  void issue_in_turns(RankKind& kind, const Issue& backward, const Issue& forward) {
+    const auto parts = [&](const Issue& whole) {
+      std::vector<Issue> issues;
+      for (const int part : parts_of(kind, whole.pass)) {
+        issues.push_back({part, whole.micro_batch});
+      }
+      return issues;
+    };
+    for (const Issue& part : in_turns(parts(backward), parts(forward))) kind.order.push_back(part);
+  }
+
+  // The parts of a pass as passes of their own.
+  std::vector<int> parts_of(RankKind& kind, int pass) {
+    const auto [found, is_new] = parts_.try_emplace({kind.name, pass});
+    if (!is_new) return found->second;
+    const Pass whole = kind.passes[static_cast<std::size_t>(pass)];
+    std::vector<Step> steps;
+    const auto end_part = [&] {
+      const std::string name = whole.name + "." + std::to_string(found->second.size());
+      found->second.push_back(add_pass(kind, name, whole.stage, std::exchange(steps, {})));
+    };
+    for (const Step& step : whole.steps) {
+      steps.push_back(step);
+      if (cuts_.contains(step.template_index)) end_part();
+    }
+    end_part();
+    return found->second;
+  }
+
+  // An overlapped pair begins when the inputs of both its halves are there. Without parts they are
+  // issued one behind the other.
   void await_both(RankKind& kind, const Action& backward, std::vector<StagePasses>& passes) {
     const Stage& stage = stages_[static_cast<std::size_t>(backward.stage)];
     if (!receives(stage, MessageKind::kReceiveBackward)) return;
@@ -966,6 +1028,8 @@ class TrainingStep {
     int index = 0;
   };
   std::vector<Releasing> releasing_;
+  std::set<int> cuts_;  // templates behind which a part of another pass may stand
+  std::map<std::pair<std::string, int>, std::vector<int>> parts_;  // by kind and pass
   std::vector<std::pair<std::vector<BufferRef>, int>> clears_;
   std::optional<ShardedUnits> units_;             // where the parameters are sharded
   std::optional<ActivationOffload> activations_;  // where what is saved lives on the host

@@ -110,7 +110,7 @@ class Trace {
     const std::size_t first = span.task >= 0 ? static_cast<std::size_t>(span.task) : 0;
     const std::size_t last = span.task >= 0 ? first + 1 : tasks.size();
     for (std::size_t t = first; t < last; ++t) {
-      if (tasks[t].activity == kNone || tasks[t].stream != span.stream) continue;
+      if (tasks[t].activity == kNoIndex || tasks[t].stream != span.stream) continue;
       const TemplateOperation& operation =
           step_.program.templates[static_cast<std::size_t>(origins[t].template_index)]
               .operations[static_cast<std::size_t>(origins[t].operation)];

@@ -15,7 +15,9 @@ FrameworkReach everything() {
     // PipeDream's delayed weights are another algorithm, not another way to compute the same step.
     if (schedule.lowered && schedule.name != "pipedream") reach.schedules.push_back(schedule.name);
   }
-  reach.dp_kinds = {"ddp", "zero1", "distributed_optimizer", "zero2", "zero3", "fsdp"};
+  reach.dp_kinds = {"ddp",  "zero1", "distributed_optimizer", "zero2", "zero3", "fsdp",
+                    "hsdp", "zero++"};
+  reach.tp_overlaps = {"none", "bulk", "ring"};
   reach.source = "every rule of sim/program";
   return reach;
 }
@@ -29,7 +31,7 @@ std::vector<FrameworkReach> make_table() {
        true,
        true,
        "Megatron-LM 2.x arguments.py: --num-layers-per-virtual-pipeline-stage"},
-      {{"megatron-2022", "megatron-2023", "megatron-2024", "megatron-core"},
+      {{"megatron-2022", "megatron-2023", "megatron-2024"},
        {"1f1b", "interleaved"},
        {"ddp", "distributed_optimizer"},
        true,
@@ -37,6 +39,14 @@ std::vector<FrameworkReach> make_table() {
        true,
        "Megatron-LM arguments.py: --use-distributed-optimizer, "
        "--account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split"},
+      {{"megatron-core"},
+       {"1f1b", "interleaved"},
+       {"ddp", "distributed_optimizer"},
+       true,
+       true,
+       false,
+       "Megatron-LM core 0.13 arguments.py: --pipeline-model-parallel-layout, --tp-comm-overlap",
+       {"none", "ring"}},
       {{"megatron-deepspeed", "megatron-deepspeed-2022"},
        {"1f1b"},
        {"zero1", "zero2", "zero3"},
@@ -46,25 +56,27 @@ std::vector<FrameworkReach> make_table() {
        "DeepSpeed runtime/pipe (1F1B; ZeRO 2 and 3 without a pipeline)"},
       {{"deepspeed", "xtuner"},
        {"1f1b"},
-       {"zero1", "zero2", "zero3"},
+       {"zero1", "zero2", "zero3", "zero++"},
        false,
        false,
        false,
        "DeepSpeed's zero_optimization stages"},
       {{"llm-foundry", "fms-fsdp", "dfa"},
        {"1f1b"},
-       {"fsdp"},
+       {"fsdp", "hsdp"},
        false,
        false,
        false,
        "FSDP is their only parallelism (dfa: beside its own sequence parallelism)"},
       {{"torchtitan"},
        {"1f1b", "gpipe", "interleaved", "looped-bfs", "zb-v", "dualpipe-v"},
-       {"fsdp"},
+       {"fsdp", "hsdp"},
        true,
        true,
        false,
-       "torchtitan's pipeline_parallel_schedule; torch.distributed.pipelining.schedules"},
+       "torchtitan's pipeline_parallel_schedule, enable_async_tensor_parallel; "
+       "torch.distributed.pipelining.schedules",
+       {"none", "ring"}},
       {{"internevo"},
        {"1f1b", "interleaved"},
        {"zero1"},
@@ -110,6 +122,9 @@ std::string launch_refusal(const FrameworkReach& reach, const Job& job) {
   }
   if (plan.dp > 1 && !holds(reach.dp_kinds, name(plan.dp_kind))) {
     return who + " has no dp_kind " + std::string(name(plan.dp_kind));
+  }
+  if (plan.tp > 1 && !holds(reach.tp_overlaps, name(plan.tp_overlap))) {
+    return who + " has no tp_overlap " + std::string(name(plan.tp_overlap));
   }
   const std::int64_t layers = job.model.num_hidden_layers;
   if (reach.even_stages && plan.pp > 1 && !divides_evenly(plan, layers)) {

@@ -19,6 +19,7 @@ struct FrameworkReach {
   // as one layer each where that makes it come out.
   bool even_stages = false;
   std::string source;
+  std::vector<std::string> tp_overlaps = {"none"};  // the plainest first
 };
 
 // Of a framework's preset; of "any" everything that this version can lower.

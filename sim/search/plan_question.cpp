@@ -6,7 +6,7 @@
 #include <set>
 
 #include "sim/core/json_writer.hpp"
-#include "sim/simulate/simulated_step.hpp"
+#include "sim/search/plan_ranking.hpp"
 
 namespace headway {
 
@@ -16,9 +16,6 @@ namespace {
 constexpr int kMostGrowth = 16;
 // Plans among which the one nearest to the question is looked for where it has none itself.
 constexpr int kNearestAmong = 64;
-// What the choice is held against: figures of networks and kernels that turn out lower.
-constexpr std::pair<Resource, double> kTrials[] = {{Resource::kNic, 0.8},
-                                                   {Resource::kMatrixRate, 0.95}};
 
 bool bounded_by(const std::string& framework) { return !framework.empty() && framework != "any"; }
 
@@ -63,7 +60,10 @@ class Asking {
     if (answer_.result.plans.empty()) {
       find_nearest(sizes.back());
     } else {
-      try_on_slower_machines();
+      const std::vector<FoundPlan>& plans = answer_.result.plans;
+      answer_.sensitivity =
+          hold_against_trials(plans, prices_.of(plans.front().job.profile).profile(),
+                              question_.search.objective, question_.search.threads);
     }
     return std::move(answer_);
   }
@@ -137,6 +137,8 @@ class Asking {
     }
     answer_.result = std::move(results.front());
     if (!several) return;
+    for (RejectedPlans& rejected : answer_.result.rejected)
+      rejected.nearest_miss = on_gpus(question_.gpus.front()) + rejected.nearest_miss;
     for (std::size_t i = 1; i < results.size(); ++i) add(results[i], question_.gpus[i]);
     SearchResult& all = answer_.result;
     const Objective objective = question_.search.objective;
@@ -151,6 +153,8 @@ class Asking {
     keep_front();
   }
 
+  static std::string on_gpus(int gpus) { return "on " + std::to_string(gpus) + " GPUs, "; }
+
   void add(SearchResult& more, int gpus) {
     SearchResult& all = answer_.result;
     all.counts.legal += more.counts.legal;
@@ -163,7 +167,7 @@ class Asking {
       const auto same =
           std::find_if(all.rejected.begin(), all.rejected.end(),
                        [&](const RejectedPlans& each) { return each.reason == rejected.reason; });
-      rejected.nearest_miss = "on " + std::to_string(gpus) + " GPUs, " + rejected.nearest_miss;
+      rejected.nearest_miss = on_gpus(gpus) + rejected.nearest_miss;
       if (same == all.rejected.end()) {
         all.rejected.push_back(std::move(rejected));
       } else {
@@ -303,30 +307,6 @@ class Asking {
       answer_.nearest = NearestFeasible{text, plan};
     }
     return answer_.nearest.has_value();
-  }
-
-  // -- Slower machines
-  // -------------------------------------------------------------------------------------------
-
-  void try_on_slower_machines() {
-    const std::vector<FoundPlan>& plans = answer_.result.plans;
-    const Profile& profile = prices_.of(plans.front().job.profile).profile();
-    for (const auto& [resource, factor] : kTrials) {
-      Sensitivity trial{resource, factor, std::vector<Time>(plans.size()), 0};
-      const auto first = with_factor(plans.front().job, profile, resource, factor);
-      if (!first) continue;
-      const PriceBook book(first->profile);
-      in_parallel(plans.size(), question_.search.threads, [&](std::size_t i) {
-        const auto machine = with_factor(plans[i].job, profile, resource, factor);
-        if (!machine) return;
-        StepOptions options;
-        options.prices = &book;
-        trial.times[i] = simulate_step(machine->job, first->profile, options).timeline.makespan;
-      });
-      trial.best = static_cast<std::size_t>(
-          std::min_element(trial.times.begin(), trial.times.end()) - trial.times.begin());
-      answer_.sensitivity.push_back(std::move(trial));
-    }
   }
 
   const PlanQuestion& question_;

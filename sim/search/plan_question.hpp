@@ -1,6 +1,7 @@
 // "I have this model and this cluster: which plan?" One question may ask for several sizes of the
 // cluster; its answer holds the best plans over all of them, what was rejected and why, how the
-// choice holds where the machine turns out slower, and, where nothing fits, the nearest that does.
+// choice holds where machine or data turn out worse, and, where nothing fits, the nearest that
+// does.
 #pragma once
 
 #include <optional>
@@ -9,8 +10,8 @@
 #include <vector>
 
 #include "sim/plan/job.hpp"
-#include "sim/search/machine_change.hpp"
 #include "sim/search/plan_search.hpp"
+#include "sim/search/sensitivity.hpp"
 
 namespace headway {
 
@@ -29,14 +30,6 @@ struct ScaleAnswer {
   int gpus = 0;
   SearchCounts counts;
   std::optional<FoundPlan> best;  // first of its plans; nothing where none fits
-};
-
-// The best plans, timed again on a machine that has less of a resource.
-struct Sensitivity {
-  Resource resource = Resource::kNic;
-  double factor = 1;
-  std::vector<Time> times;  // by plan of the answer
-  std::size_t best = 0;     // of them
 };
 
 struct NearestFeasible {

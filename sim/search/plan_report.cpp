@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <map>
 
 #include "sim/core/json_writer.hpp"
 #include "sim/core/quantity.hpp"
@@ -62,7 +63,12 @@ std::string losses(const FoundPlan& plan) {
   return text;
 }
 
-std::string plan_rows(const std::vector<FoundPlan>& plans, bool several) {
+// The best one by what is compared: with kMemory too it is time.
+const char* best_words(Objective objective) {
+  return objective == Objective::kCost ? "the cheapest" : "the fastest";
+}
+
+std::string plan_rows(const std::vector<FoundPlan>& plans, Objective objective, bool several) {
   std::string text;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const FoundPlan& plan = plans[i];
@@ -71,7 +77,7 @@ std::string plan_rows(const std::vector<FoundPlan>& plans, bool several) {
                   to_text(plan.report.iteration).c_str(), plan.report.mfu * 100,
                   plan.memory_margin * 100);
     text += gpus + plan_words(plan.job) + "\n      loses " + losses(plan) +
-            (plan.fastest ? "; the fastest\n" : "\n");
+            (plan.fastest ? std::string("; ") + best_words(objective) + "\n" : "\n");
   }
   return text;
 }
@@ -114,28 +120,35 @@ std::string scale_rows(const std::vector<ScaleAnswer>& scales) {
   return text;
 }
 
-std::string trial_words(const Sensitivity& trial) {
-  return std::string(words(trial.resource)) + print(" %+.0f %%", (trial.factor - 1) * 100);
-}
-
 // Which of the plans stays the fastest.
-std::string sensitivity_words(const PlanAnswer& answer) {
+std::string sensitivity_words(const PlanAnswer& answer, Objective objective) {
   std::string text;
+  const std::string best = best_words(objective);
   const std::vector<FoundPlan>& plans = answer.result.plans;
   const auto fastest =
       std::find_if(plans.begin(), plans.end(), [](const FoundPlan& plan) { return plan.fastest; });
   const auto before = static_cast<std::size_t>(fastest - plans.begin());
   for (const Sensitivity& trial : answer.sensitivity) {
     const Time time = trial.times[before];
-    text += row(text.empty() ? "if" : "",
-                trial_words(trial) + ": plan " + std::to_string(before + 1) + " takes " +
-                    to_text(time) +
-                    (trial.best == before
-                         ? ", and stays the fastest of these"
-                         : "; plan " + std::to_string(trial.best + 1) + " is then the fastest, " +
-                               to_text(trial.times[trial.best])));
+    text +=
+        row(text.empty() ? "if" : "",
+            trial.words + ": plan " + std::to_string(before + 1) + " takes " + to_text(time) +
+                (trial.best == before ? ", and stays " + best + " of these"
+                                      : "; plan " + std::to_string(trial.best + 1) + " is then " +
+                                            best + ", " + to_text(trial.times[trial.best])));
   }
   return text;
+}
+
+// What dollars and kWh follow from.
+std::string rates_words(const Topology& topology) {
+  std::vector<std::string> rates;
+  if (const auto price = topology.dollars_per_gpu_hour())
+    rates.push_back(print("%.4g $ a GPU hour", *price));
+  if (const auto watts = topology.watts_per_node())
+    rates.push_back(print("%.4g kW a server", *watts / 1000));
+  if (rates.empty()) return row("", topology.name() + " states neither a price nor watts");
+  return row("", "at " + joined(rates, " and ") + "; sources: topology " + topology.name());
 }
 
 std::string training_words(const FoundPlan& plan, double tokens) {
@@ -144,18 +157,20 @@ std::string training_words(const FoundPlan& plan, double tokens) {
       print("%.3g tokens: %.1f days, %.4g GPU hours", tokens, run.days, run.gpu_hours);
   if (run.dollars) text += print(", %.4g $", *run.dollars);
   if (run.kilowatt_hours) text += print(", %.4g kWh", *run.kilowatt_hours);
-  return row("training", text);
+  return row("training", text) + rates_words(plan.job.topology);
 }
 
-// Of plans that leave about as much memory the fastest alone; the whole front is in the JSON.
+// Of plans on as many GPUs that leave about as much memory the fastest alone; the whole front is in
+// the JSON.
 std::string front_rows(const std::vector<FoundPlan>& front, bool several) {
-  constexpr double kWorthSaying = 0.02;  // of the device's memory
+  const double worth_saying = several ? 0.1 : 0.02;  // of the device's memory
   std::string text = "front of time, memory left";
   text += several ? ", GPUs and cost\n" : "\n";
-  std::optional<double> shown;
+  std::map<int, double> shown;  // by GPUs
   for (const FoundPlan& plan : front) {
-    if (!several && shown && plan.memory_margin < *shown + kWorthSaying) continue;
-    shown = plan.memory_margin;
+    const auto [before, is_first] = shown.try_emplace(plan.report.gpus, plan.memory_margin);
+    if (!is_first && plan.memory_margin < before->second + worth_saying) continue;
+    before->second = plan.memory_margin;
     text += print("  %-9s memory left %4.1f %%  ", to_text(plan.report.iteration).c_str(),
                   plan.memory_margin * 100);
     if (several) {
@@ -201,6 +216,9 @@ void write_training(JsonWriter& json, const FoundPlan& plan, double tokens) {
   json.field("gpu_hours", run.gpu_hours);
   if (run.dollars) json.field("cost_usd", *run.dollars);
   if (run.kilowatt_hours) json.field("energy_kwh", *run.kilowatt_hours);
+  if (const auto price = plan.job.topology.dollars_per_gpu_hour())
+    json.field("usd_per_gpu_hour", *price);
+  if (const auto watts = plan.job.topology.watts_per_node()) json.field("watts_per_server", *watts);
   json.end_object();
 }
 
@@ -265,7 +283,7 @@ void write_scales(JsonWriter& json, const PlanAnswer& answer) {
 void write_sensitivity(JsonWriter& json, const PlanAnswer& answer) {
   json.key("sensitivity").begin_array();
   for (const Sensitivity& trial : answer.sensitivity) {
-    json.begin_object(true).field("resource", name(trial.resource)).field("factor", trial.factor);
+    json.begin_object(true).field("resource", trial.name).field("factor", trial.factor);
     json.field("fastest_plan", static_cast<std::int64_t>(trial.best));
     json.key("iteration_time_s").begin_array(true);
     for (const Time time : trial.times) json.value(time.seconds());
@@ -290,7 +308,12 @@ std::string plan_words(const Job& job) {
       text += print(" of %lld layer%s a stage", static_cast<long long>(plan.recompute_layers),
                     plan.recompute_layers == 1 ? "" : "s");
   }
-  if (plan.dp * plan.cp > 1) text += ", " + std::string(name(plan.dp_kind));
+  if (plan.tp > 1 && plan.tp_overlap != TensorOverlap::kNone)
+    text += ", tp_overlap " + std::string(name(plan.tp_overlap));
+  if (plan.dp * plan.cp > 1) {
+    text += ", " + std::string(name(plan.dp_kind));
+    if (plan.shard > 0) text += print(" over %d ranks", plan.shard);
+  }
   return text;
 }
 
@@ -328,11 +351,10 @@ std::string plan_text(const PlanAnswer& answer, const PlanReportOptions& options
                                   [](const FoundPlan& plan) { return plan.tie; }) > 1;
   text += std::string("plans, the best by ") + name_of(options.search.objective);
   if (tied)
-    text +=
-        "; those marked = lie within the interval of the fastest: a tie, by memory left, then "
-        "by simplicity";
-  text += "\n" + plan_rows(result.plans, several);
-  text += sensitivity_words(answer);
+    text += std::string("; those marked = lie within the interval of ") +
+            best_words(options.search.objective) + ": a tie, by memory left, then by simplicity";
+  text += "\n" + plan_rows(result.plans, options.search.objective, several);
+  text += sensitivity_words(answer, options.search.objective);
   if (options.tokens) text += training_words(result.plans.front(), *options.tokens);
   if (result.front.size() > 1) text += front_rows(result.front, several);
   if (!result.rejected.empty()) text += rejected_words(result.rejected);

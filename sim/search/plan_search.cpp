@@ -1,18 +1,11 @@
 #include "sim/search/plan_search.hpp"
 
 #include <algorithm>
-#include <cstdio>
-#include <exception>
-#include <map>
-#include <mutex>
 #include <set>
-#include <thread>
 #include <utility>
 
-#include "sim/core/heap.hpp"
-#include "sim/price/memory.hpp"
-#include "sim/program/training_step.hpp"
-#include "sim/search/step_bound.hpp"
+#include "sim/search/plan_judge.hpp"
+#include "sim/search/plan_ranking.hpp"
 #include "sim/simulate/simulated_step.hpp"
 
 namespace headway {
@@ -23,16 +16,6 @@ namespace {
 // that what is pruned does not depend on the threads.
 constexpr std::size_t kRows = 64;
 constexpr std::size_t kRound = 16;
-
-enum class Verdict : std::uint8_t { kIllegal, kOverMemory, kFits };
-
-struct Judged {
-  PlanChoice choice;
-  Verdict verdict = Verdict::kIllegal;
-  std::string reason, message;  // of what is rejected
-  Bytes need;
-  Time bound;
-};
 
 // What a plan is ranked by; the smaller, the better.
 struct Rank {
@@ -46,66 +29,14 @@ struct Simulated {
   Rank rank;
 };
 
-// "tp: 16 does not divide the 96 attention heads" -> "tp: N does not divide the N attention heads":
-// the same fault of many plans.
-std::string without_numbers(const std::string& message) {
-  std::string text;
-  for (std::size_t i = 0; i < message.size(); ++i) {
-    const bool digit = message[i] >= '0' && message[i] <= '9';
-    const bool inside_word =
-        i > 0 && (std::isalpha(static_cast<unsigned char>(message[i - 1])) != 0);
-    if (!digit || inside_word) {
-      text += message[i];
-      continue;
-    }
-    text += 'N';
-    while (i + 1 < message.size() && message[i + 1] >= '0' && message[i + 1] <= '9') ++i;
-  }
-  return text;
-}
-
-std::string last_key(const std::string& pointer) {
-  const std::size_t slash = pointer.rfind('/');
-  const std::string key = slash == std::string::npos ? pointer : pointer.substr(slash + 1);
-  return key.empty() || key == "plan" ? "" : key + ": ";
-}
-
-std::string largest_line(const StageMemory& stage) {
-  const std::pair<const char*, Bytes> lines[] = {{"parameters", stage.parameters},
-                                                 {"gradients", stage.gradients},
-                                                 {"optimizer state", stage.optimizer},
-                                                 {"activations", stage.activations},
-                                                 {"buffers", stage.buffers},
-                                                 {"workspace", stage.workspace},
-                                                 {"context", stage.context}};
-  return std::max_element(std::begin(lines), std::end(lines),
-                          [](const auto& a, const auto& b) { return a.second < b.second; })
-      ->first;
-}
-
-std::string gib(Bytes bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f GiB", bytes.gib());
-  return text;
-}
-
-// Whether the intervals of two plans meet, in what is compared.
-bool overlaps(const FoundPlan& a, const FoundPlan& b, Objective objective) {
-  const double weight_a = objective == Objective::kCost ? a.report.gpus : 1;
-  const double weight_b = objective == Objective::kCost ? b.report.gpus : 1;
-  return a.report.interval_low.seconds() * weight_a <=
-             b.report.interval_high.seconds() * weight_b &&
-         b.report.interval_low.seconds() * weight_b <= a.report.interval_high.seconds() * weight_a;
-}
-
 class PlanSearch {
  public:
   PlanSearch(const OpenJob& job, const PlanSpace& space, const FrameworkReach& reach,
              const PriceBook& prices, const SearchOptions& options)
-      : job_(job), space_(space), reach_(reach), prices_(prices), options_(options) {
-    const auto capacity = static_cast<double>(prices.profile().device.memory.count);
-    allowed_ = Bytes{static_cast<std::int64_t>(capacity * (1 - options.memory_margin))};
-  }
+      : space_(space),
+        prices_(prices),
+        options_(options),
+        judge_(job, space, reach, prices, options.memory_margin) {}
 
   SearchResult run() {
     judge_all();
@@ -114,18 +45,32 @@ class PlanSearch {
     if (options_.front && !stopped()) simulate_front();
     count();
     answer();
-    explain_rejections();
+    const PlanChoice* best = result_.plans.empty() ? nullptr : &result_.plans.front().choice;
+    result_.rejected = explain_rejections(space_, judged_, judge_.allowed(), best);
     result_.interrupted = stopped();
     return std::move(result_);
   }
 
  private:
-  bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
+  bool told_to_stop() const { return options_.stop != nullptr && options_.stop->load(); }
+  // Whether the search is to end: the same in all processes between two shares of work.
+  bool stopped() const { return options_.processes == nullptr ? told_to_stop() : stopped_; }
+
+  using Work = std::function<void(std::size_t, ByteWriter&)>;
+  using Put = std::function<void(std::size_t, ByteReader&)>;
+  void share(std::size_t count, const Work& work, const Put& put) {
+    stopped_ = told_to_stop();
+    share_out(count, options_.threads, options_.processes, stopped_, work, put);
+  }
 
   // -- Judging
   // ---------------------------------------------------------------------------------------
 
   void judge_all() {
+    space_.for_each_row([&](const PlanChoice&) {
+      ++rows_;
+      return true;
+    });
     std::vector<PlanChoice> rows;
     space_.for_each_row([&](const PlanChoice& row) {
       rows.push_back(row);
@@ -136,79 +81,48 @@ class PlanSearch {
   }
 
   void judge_rows(std::vector<PlanChoice>& rows) {
-    std::vector<std::vector<Judged>> found(rows.size());
-    in_parallel(rows.size(), options_.threads,
-                [&](std::size_t i) { found[i] = judge_row(rows[i]); });
-    for (std::vector<Judged>& some : found) {
-      std::move(some.begin(), some.end(), std::back_inserter(judged_));
-    }
-    rows.clear();
-    if (options_.progress) options_.progress({.done = static_cast<std::int64_t>(judged_.size())});
-  }
-
-  std::vector<Judged> judge_row(const PlanChoice& row) const {
-    std::vector<Judged> plans;
-    for (const std::string& micro_batch : space_.micro_batches(row)) {
-      if (stopped()) break;
-      Judged plan;
-      plan.choice = row;
-      if (!micro_batch.empty()) plan.choice.back() = micro_batch;
-      judge(plan);
-      plans.push_back(std::move(plan));
-      if (plans.back().verdict == Verdict::kOverMemory && space_.ends_with_memory()) break;
-    }
-    return plans;
-  }
-
-  void judge(Judged& plan) const {
-    const std::optional<Job> job = legal_job(plan);
-    if (!job) return;
-    try {
-      const Program program = lower(*job);
-      const MemoryReport memory = report_memory(*job, program, prices_.profile().device);
-      plan.need = needed_memory(memory);
-      if (plan.need > allowed_) {
-        plan.verdict = Verdict::kOverMemory;
-        plan.reason =
-            "over memory, most of it " +
-            largest_line(memory.per_stage[static_cast<std::size_t>(memory.fullest_stage)]);
-        return;
-      }
-      plan.bound = least_step_time(*job, program, prices_);
-      plan.verdict = Verdict::kFits;
-    } catch (const InvalidInput& error) {  // the profile lacks a price
-      plan.reason = without_numbers(error.problems().front().message);
-      plan.message = error.problems().front().message;
-    }
-  }
-
-  // The job with the plan; nothing where it is illegal, with the reason.
-  std::optional<Job> legal_job(Judged& plan) const {
-    Problems problems;
-    JobReading reading =
-        job_.with_plan(JsonNode::parse_text(space_.plan_text(plan.choice), "plan"), problems);
-    const auto refuse = [&](const std::string& key, const std::string& message) {
-      plan.reason = key + without_numbers(message);
-      plan.message = message;
-      return std::nullopt;
+    const auto judge = [&](std::size_t i, ByteWriter& out) {
+      for (const JudgedPlan& plan : judge_.judge_row(rows[i], [&] { return told_to_stop(); }))
+        write(plan, out);
     };
-    if (!problems.empty()) {
-      const Problem& first = problems.list().front();
-      return refuse(last_key(first.pointer), first.message);
-    }
-    if (!reading.not_built.empty()) {
-      return refuse("", reading.not_built.front().rule + " is not built yet in this version");
-    }
-    if (const std::string why = launch_refusal(reach_, *reading.job); !why.empty()) {
-      return refuse("", why);
-    }
-    return std::move(reading.job);
+    share(rows.size(), judge, [&](std::size_t i, ByteReader& in) {
+      while (!in.at_end()) judged_.push_back(read_plan(rows[i], in));
+    });
+    rows_judged_ += rows.size();
+    rows.clear();
+    if (!options_.progress || rows_judged_ == 0) return;
+    // Rows have as many plans as those before them, or so.
+    const double each = static_cast<double>(judged_.size()) / static_cast<double>(rows_judged_);
+    options_.progress({.done = static_cast<std::int64_t>(judged_.size()),
+                       .most = static_cast<std::int64_t>(each * static_cast<double>(rows_))});
+  }
+
+  // Of a plan in a row: what the row does not say.
+  static void write(const JudgedPlan& plan, ByteWriter& out) {
+    out.add(plan.choice.empty() ? "" : plan.choice.back());
+    out.add(static_cast<std::int64_t>(plan.verdict));
+    out.add(plan.reason);
+    out.add(plan.message);
+    out.add(plan.need.count);
+    out.add(plan.bound.picoseconds);
+  }
+  static JudgedPlan read_plan(const PlanChoice& row, ByteReader& in) {
+    JudgedPlan plan;
+    plan.choice = row;
+    const std::string last = in.text();
+    if (!row.empty()) plan.choice.back() = last;
+    plan.verdict = static_cast<Verdict>(in.number());
+    plan.reason = in.text();
+    plan.message = in.text();
+    plan.need = Bytes{in.number()};
+    plan.bound = Time{in.number()};
+    return plan;
   }
 
   // -- Simulating
   // -------------------------------------------------------------------------------------
 
-  Rank rank_of(const Judged& plan, Time time) const {
+  Rank rank_of(const JudgedPlan& plan, Time time) const {
     if (options_.objective == Objective::kMemory) return {plan.need.count, time.picoseconds};
     return {time.picoseconds, 0};
   }
@@ -241,7 +155,7 @@ class PlanSearch {
       const std::optional<Rank> limit = threshold();
       std::vector<std::size_t> round;
       for (; next < order_.size() && round.size() < kRound; ++next) {
-        const Judged& plan = judged_[order_[next]];
+        const JudgedPlan& plan = judged_[order_[next]];
         if (limit && rank_of(plan, plan.bound) > *limit) break;
         round.push_back(order_[next]);
       }
@@ -272,7 +186,7 @@ class PlanSearch {
     }
   }
 
-  bool is_beaten(const Judged& plan) const {
+  bool is_beaten(const JudgedPlan& plan) const {
     return std::any_of(simulated_.begin(), simulated_.end(), [&](const Simulated& other) {
       return other.time <= plan.bound && judged_[other.judged].need <= plan.need;
     });
@@ -280,14 +194,16 @@ class PlanSearch {
 
   void simulate_round(const std::vector<std::size_t>& round) {
     std::vector<Time> times(round.size());
-    in_parallel(round.size(), options_.threads, [&](std::size_t i) {
-      Judged plan = judged_[round[i]];
-      const Job job = *legal_job(plan);
+    const auto simulate = [&](std::size_t i, ByteWriter& out) {
+      const Job job = judge_.job_of(judged_[round[i]].choice);
       StepOptions options;
       options.prices = &prices_;
       const SimulatedStep step = simulate_step(job, prices_.profile(), options);
-      times[i] = step.timeline.deadlock.empty() ? step.timeline.makespan : Time::max();
-    });
+      const bool ends = step.timeline.deadlock.empty();
+      out.add((ends ? step.timeline.makespan : Time::max()).picoseconds);
+    };
+    share(round.size(), simulate,
+          [&](std::size_t i, ByteReader& in) { times[i] = Time{in.number()}; });
     for (std::size_t i = 0; i < round.size(); ++i) {
       is_simulated_.insert(round[i]);
       simulated_.push_back({round[i], times[i], rank_of(judged_[round[i]], times[i])});
@@ -306,7 +222,7 @@ class PlanSearch {
 
   void count() {
     SearchCounts& counts = result_.counts;
-    for (const Judged& plan : judged_) {
+    for (const JudgedPlan& plan : judged_) {
       if (plan.verdict == Verdict::kIllegal) ++counts.illegal;
       if (plan.verdict == Verdict::kOverMemory) ++counts.over_memory;
     }
@@ -349,10 +265,10 @@ class PlanSearch {
   }
 
   FoundPlan report(const Simulated& simulated) const {
-    Judged plan = judged_[simulated.judged];
+    const JudgedPlan& plan = judged_[simulated.judged];
     FoundPlan found{.choice = plan.choice,
                     .text = space_.plan_text(plan.choice),
-                    .job = *legal_job(plan),
+                    .job = judge_.job_of(plan.choice),
                     .report = {}};
     StepOptions options;
     options.prices = &prices_;
@@ -379,83 +295,13 @@ class PlanSearch {
     if (!front.empty()) front.front().fastest = true;
   }
 
-  // -- Rejections
-  // -------------------------------------------------------------------------------------
-
-  void explain_rejections() {
-    struct Group {
-      std::int64_t count = 0;
-      std::size_t nearest = 0;
-      std::int64_t distance = std::numeric_limits<std::int64_t>::max();
-    };
-    std::map<std::string, Group> groups;
-    for (std::size_t i = 0; i < judged_.size(); ++i) {
-      const Judged& plan = judged_[i];
-      if (plan.verdict == Verdict::kFits) continue;
-      Group& group = groups[plan.reason];
-      ++group.count;
-      // Over memory: by how much; illegal: in how many keys it differs from the answer.
-      const std::int64_t distance = plan.verdict == Verdict::kOverMemory ? plan.need.count
-                                    : result_.plans.empty()
-                                        ? 0
-                                        : differences(plan.choice, result_.plans.front().choice);
-      if (distance >= group.distance) continue;
-      group.distance = distance;
-      group.nearest = i;
-    }
-    for (const auto& [reason, group] : groups) {
-      result_.rejected.push_back({reason, group.count, miss_words(judged_[group.nearest])});
-    }
-    std::stable_sort(result_.rejected.begin(), result_.rejected.end(),
-                     [](const auto& a, const auto& b) { return a.count > b.count; });
-  }
-
-  std::string miss_words(const Judged& plan) const {
-    const std::string words = choice_words(space_.keys(), plan.choice) + ": ";
-    if (plan.verdict == Verdict::kIllegal) return words + plan.message;
-    std::string text = words + "needs " + gib(plan.need) + " of " + gib(allowed_);
-    const Judged* best = nullptr;
-    for (const Judged& other : judged_) {
-      if (other.verdict != Verdict::kFits || differences(other.choice, plan.choice) != 1) continue;
-      if (best == nullptr || other.bound < best->bound) best = &other;
-    }
-    if (best != nullptr) text += "; would fit with " + change_words(plan.choice, best->choice);
-    return text;
-  }
-
-  // Keys that are one decision: how much is recomputed, how the pipeline is run.
-  static std::string decision_of(const std::string& key) {
-    if (key == "recompute_layers") return "recompute";
-    return key == "vpp" ? "schedule" : key;
-  }
-
-  int differences(const PlanChoice& a, const PlanChoice& b) const {
-    std::set<std::string> decisions;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      if (a[i] != b[i]) decisions.insert(decision_of(space_.keys()[i]));
-    }
-    return static_cast<int>(decisions.size());
-  }
-
-  std::string change_words(const PlanChoice& from, const PlanChoice& to) const {
-    PlanChoice changed(to.size());
-    std::set<std::string> decisions;
-    for (std::size_t i = 0; i < to.size(); ++i) {
-      if (from[i] != to[i]) decisions.insert(decision_of(space_.keys()[i]));
-    }
-    for (std::size_t i = 0; i < to.size(); ++i) {
-      if (decisions.contains(decision_of(space_.keys()[i]))) changed[i] = to[i];
-    }
-    return choice_words(space_.keys(), changed);
-  }
-
-  const OpenJob& job_;
   const PlanSpace& space_;
-  const FrameworkReach& reach_;
   const PriceBook& prices_;
   const SearchOptions& options_;
-  Bytes allowed_;
-  std::vector<Judged> judged_;
+  PlanJudge judge_;
+  bool stopped_ = false;                    // as all processes know it
+  std::size_t rows_ = 0, rows_judged_ = 0;  // of the space
+  std::vector<JudgedPlan> judged_;
   std::vector<std::size_t> order_;  // of those that fit, by what they cannot undercut
   std::vector<Simulated> simulated_;
   std::set<std::size_t> is_simulated_;
@@ -468,92 +314,6 @@ class PlanSearch {
 SearchResult search_plans(const OpenJob& job, const PlanSpace& space, const FrameworkReach& reach,
                           const PriceBook& prices, const SearchOptions& options) {
   return PlanSearch(job, space, reach, prices, options).run();
-}
-
-void in_parallel(std::size_t count, int threads, const std::function<void(std::size_t)>& work) {
-  std::atomic<std::size_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto run = [&] {
-    try {
-      for (std::size_t i = next++; i < count; i = next++) work(i);
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
-    }
-  };
-  std::vector<std::thread> others;
-  const auto more =
-      static_cast<int>(std::min<std::size_t>(count, static_cast<std::size_t>(threads)));
-  const auto run_beside = [&] {
-    use_huge_pages_in_thread();
-    run();
-  };
-  for (int t = 1; t < more; ++t) others.emplace_back(run_beside);
-  run();
-  for (std::thread& thread : others) thread.join();
-  if (failure) std::rethrow_exception(failure);
-}
-
-double cost_of(const FoundPlan& plan, Objective objective) {
-  switch (objective) {
-    case Objective::kTime:
-      return plan.report.iteration.seconds();
-    case Objective::kCost:
-      return plan.report.iteration.seconds() * plan.report.gpus;
-    case Objective::kMemory:
-      return static_cast<double>(needed_memory(plan.report.memory).count);
-  }
-  return 0;
-}
-
-void rank_plans(std::vector<FoundPlan>& plans, Objective objective) {
-  if (plans.empty()) return;
-  // Of equal plans the one that is enumerated first: the sort is stable.
-  std::stable_sort(plans.begin(), plans.end(), [&](const FoundPlan& a, const FoundPlan& b) {
-    return cost_of(a, objective) < cost_of(b, objective);
-  });
-  const Objective compared = objective == Objective::kCost ? objective : Objective::kTime;
-  const auto fastest =
-      std::min_element(plans.begin(), plans.end(), [&](const FoundPlan& a, const FoundPlan& b) {
-        return cost_of(a, compared) < cost_of(b, compared);
-      });
-  for (FoundPlan& plan : plans) {
-    plan.fastest = &plan == &*fastest;
-    plan.tie = overlaps(plan, *fastest, compared);
-  }
-  if (objective == Objective::kMemory) return;
-  std::stable_sort(plans.begin(), plans.end(), [](const FoundPlan& a, const FoundPlan& b) {
-    if (a.tie != b.tie) return a.tie;
-    if (!a.tie) return false;
-    if (a.memory_margin != b.memory_margin) return a.memory_margin > b.memory_margin;
-    return moving_parts(a.job.plan) < moving_parts(b.job.plan);
-  });
-}
-
-Bytes needed_memory(const MemoryReport& memory) { return std::max(memory.peak, memory.device); }
-
-std::string choice_words(const std::vector<std::string>& keys, const PlanChoice& choice) {
-  std::string words;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (choice[i].empty()) continue;
-    std::string value = choice[i];
-    if (value.size() >= 2 && value.front() == '"') value = value.substr(1, value.size() - 2);
-    words += (words.empty() ? "" : ", ") + keys[i] + " " + value;
-  }
-  return words;
-}
-
-int moving_parts(const ParallelPlan& plan) {
-  int parts = 0;
-  for (const bool part :
-       {plan.tp > 1, plan.pp > 1, plan.cp > 1, plan.ep > 1, plan.vpp > 1,
-        plan.pp > 1 && plan.schedule != "1f1b", plan.sequence_parallel && plan.tp > 1,
-        plan.recompute != Recompute::kNothing, plan.recompute_layers > 0,
-        plan.dp * plan.cp > 1 && plan.dp_kind != DataParallelKind::kDdp}) {
-    parts += part ? 1 : 0;
-  }
-  return parts;
 }
 
 }  // namespace headway

@@ -25,6 +25,7 @@ const Texts kAutomatic = {"tp",
                           "overlap_p2p",
                           "vocabulary",
                           "sequence_parallel",
+                          "tp_overlap",
                           "dp_kind",
                           "recompute",
                           "recompute_layers",
@@ -286,16 +287,20 @@ std::vector<std::string> PlanSpace::automatic_values(const std::string& key,
   if (key == "cp_kind") return quoted({"ring", "ulysses"});
   if (key == "schedule") return quoted(reach_.schedules);
   if (key == "vpp") {
-    Texts stages;
+    Texts stages, uneven;
     for (std::int64_t v = 2; v * pp <= layers + 2; ++v) {
       if (layers % (v * pp) == 0 || (layers + 2) % (v * pp) == 0)
         stages.push_back(std::to_string(v));
     }
-    return stages;
+    // Layers that no number divides are dealt out unevenly, where the framework can.
+    for (std::int64_t v = 2; stages.empty() && !reach_.even_stages && v * pp <= layers; v *= 2)
+      uneven.push_back(std::to_string(v));
+    return stages.empty() ? uneven : stages;
   }
   if (key == "overlap_p2p" || key == "sequence_parallel") return {"true"};
   if (key == "vocabulary") return quoted({"last-stage"});
-  if (key == "dp_kind") return quoted(reach_.dp_kinds);
+  if (key == "tp_overlap") return quoted(reach_.tp_overlaps);
+  if (key == "dp_kind") return quoted(automatic_dp_kinds());
   if (key == "recompute") return quoted({"none", "selective", "full"});
   if (key == "recompute_layers") {
     Texts counts;
@@ -310,6 +315,15 @@ std::vector<std::string> PlanSpace::automatic_values(const std::string& key,
   for (std::int64_t size = 1; size == 1 || size * dp <= job_.global_batch(); size *= 2)
     sizes.push_back(std::to_string(size));
   return sizes;
+}
+
+// zero++ rounds what it sends: another algorithm, not another way to compute the same step.
+std::vector<std::string> PlanSpace::automatic_dp_kinds() const {
+  Texts kinds = reach_.dp_kinds;
+  std::erase_if(kinds, [&](const std::string& kind) {
+    return kind == "zero++" || (kind == "hsdp" && !given_.contains("shard"));
+  });
+  return kinds;
 }
 
 // Depth first through the keys; the micro-batch, which stands last, is left to micro_batches().

@@ -6,9 +6,10 @@
 // A key is open where the job's plan says "auto", a list or {"min":, "max":}; where it leaves
 // nothing open, the keys it does not give are: tp, pp, schedule, vpp, sequence_parallel, dp_kind,
 // recompute, recompute_layers, micro_batch, and with experts ep and etp. "auto" tries: degrees that
-// divide what they split and fit the node; schedules, dp_kinds within the framework's reach;
-// virtual stages that divide the layers of a rank; none, selective and full recomputation, full in
-// all layers or in the first 1, 2, 4, ... of a virtual stage; micro-batches in powers of two.
+// divide what they split and fit the node; schedules, dp_kinds (hsdp where `shard` is given; none
+// that rounds gradients) and overlaps within the framework's reach; virtual stages that divide the
+// layers of a rank, else powers of two of them; none, selective and full recomputation, full in all
+// layers or in the first 1, 2, 4, ... of a virtual stage; micro-batches in powers of two.
 #pragma once
 
 #include <cstdint>
@@ -74,6 +75,7 @@ class PlanSpace {
   void exclude(const SpaceOptions& options, Problems& problems);
   std::vector<std::string> values(std::size_t index, const PlanChoice& so_far) const;
   std::vector<std::string> automatic_values(const std::string& key, const PlanChoice& so_far) const;
+  std::vector<std::string> automatic_dp_kinds() const;
   bool has_say(const std::string& key, const PlanChoice& so_far) const;
   // The value of a key so far, chosen or given, as a number or a word.
   std::int64_t number(const char* key, const PlanChoice& so_far, std::int64_t otherwise) const;

@@ -9,7 +9,8 @@
 
 #include "sim/core/json_writer.hpp"
 #include "sim/core/quantity.hpp"
-#include "sim/search/plan_search.hpp"
+#include "sim/search/plan_space.hpp"
+#include "sim/search/shared_work.hpp"
 #include "sim/simulate/price_book.hpp"
 
 namespace headway {

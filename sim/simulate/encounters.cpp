@@ -79,18 +79,18 @@ void Encounters::find_channels() {
 
 int Encounters::channel_index(const std::string& axis, int offset) const {
   const auto found = std::find(channels_.begin(), channels_.end(), Channel{axis, offset});
-  return found == channels_.end() ? kNone : static_cast<int>(found - channels_.begin());
+  return found == channels_.end() ? kNoIndex : static_cast<int>(found - channels_.begin());
 }
 
 // The role an operation gives to a rank of this class, or nothing for work of the rank alone.
 int Encounters::role_index(const TemplateOperation& operation) const {
-  if (collective_of(operation) == nullptr) return kNone;
+  if (collective_of(operation) == nullptr) return kNoIndex;
   if (!is_message(operation)) return operation.group;
   if (is_send(operation))
     return send_role(channel_index(operation.peer_axis, operation.peer_offset));
   // A receive from `offset` away is a send of the peer in the other direction.
   const int channel = channel_index(operation.peer_axis, -operation.peer_offset);
-  return channel == kNone ? kNone : receive_role(channel);
+  return channel == kNoIndex ? kNoIndex : receive_role(channel);
 }
 
 void Encounters::colour_ranks() {
@@ -265,7 +265,7 @@ void Encounters::add_collective_groups() {
   const int ranks = program_.grid.size();
   for (std::size_t f = 0; f < program_.groups.size(); ++f) {
     for (int r = 0; r < ranks; ++r) {
-      if (role_slot(r, static_cast<int>(f)).group != kNone) continue;
+      if (role_slot(r, static_cast<int>(f)).group != kNoIndex) continue;
       const std::vector<int> members = program_.grid.members(program_.groups[f], r);
       if (members.empty()) continue;
       const GroupPlacement placement = topology_.placement(members);
@@ -316,7 +316,7 @@ void Encounters::drop_links_that_cannot_bind(const std::function<double(std::siz
       demand[static_cast<std::size_t>(load.link)] += static_cast<double>(load.load) * rate;
     }
   }
-  std::vector<int> kept(demand.size(), kNone);
+  std::vector<int> kept(demand.size(), kNoIndex);
   int count = 0;
   for (std::size_t l = 0; l < demand.size(); ++l) {
     if (demand[l] <= link_capacities_[l] * static_cast<double>(kNominalLoad)) continue;
@@ -333,7 +333,7 @@ void Encounters::drop_links_that_cannot_bind(const std::function<double(std::siz
     for (int i = 0; i < group.load_count; ++i) {
       const auto& load = structure_.loads[static_cast<std::size_t>(group.first_load + i)];
       const int link = kept[static_cast<std::size_t>(load.link)];
-      if (link != kNone) loads.push_back({link, load.load});
+      if (link != kNoIndex) loads.push_back({link, load.load});
     }
     group.first_load = first;
     group.load_count = static_cast<int>(loads.size()) - first;

@@ -31,7 +31,7 @@ inline constexpr std::int64_t kNominalLoad = 64;
 
 // What a process group or a message channel is to a rank.
 struct Role {
-  int group = kNone;  // of the FoldingStructure
+  int group = kNoIndex;  // of the FoldingStructure
   GroupPlacement placement;
   bool same_node = true;
 };
@@ -70,7 +70,7 @@ class Encounters {
   double link_capacity(std::size_t link) const { return link_capacities_[link]; }
   int kind_of(int rank) const { return kind_of_rank_[static_cast<std::size_t>(rank)]; }
 
-  // Which role an operation gives to a rank that runs it: an index for role(); kNone for work of
+  // Which role an operation gives to a rank that runs it: an index for role(); kNoIndex for work of
   // the rank alone.
   int role_index(const TemplateOperation& operation) const;
   const Role& role(int rank, int index) const {

@@ -202,9 +202,9 @@ class Lowering {
 
   bool needs_activity(const TemplateOperation& operation, int rank) {
     const int index = encounters_.role_index(operation);
-    if (index == kNone) return false;
+    if (index == kNoIndex) return false;
     const Role& mine = encounters_.role(rank, index);
-    if (mine.group == kNone) return false;
+    if (mine.group == kNoIndex) return false;
     const auto group =
         static_cast<std::size_t>(step_.partition.group_class[static_cast<std::size_t>(mine.group)]);
     if (distinct_classes_[group] > 1 || is_message(operation)) return true;
@@ -215,7 +215,8 @@ class Lowering {
     if (operation.stream == 0 || collective_of(operation) == nullptr || is_message(operation)) {
       return false;
     }
-    return operation.cause == Cause::kDataParallel || input_.profile.core_communicates;
+    return operation.cause == Cause::kDataParallel || operation.cause == Cause::kExpertParallel ||
+           input_.profile.core_communicates;
   }
   // Collectives beside compute hold multiprocessors and memory bandwidth.
   bool sets_environment(const TemplateOperation& operation, int rank) {
@@ -228,7 +229,7 @@ class Lowering {
     for (const Template& one : program_.templates) {
       for (const TemplateOperation& operation : one.operations) {
         if (slows_compute(operation)) slowing_streams_.insert(operation.stream);
-        if (operation.stream != 0 && sensitivity(operation) != kNone)
+        if (operation.stream != 0 && sensitivity(operation) != kNoIndex)
           sensitive.insert(operation.stream);
       }
     }
@@ -327,7 +328,7 @@ class Lowering {
   }
 
   static int sensitivity(const TemplateOperation& operation) {
-    if (HostCost::prices(operation.operation)) return kNone;
+    if (HostCost::prices(operation.operation)) return kNoIndex;
     if (std::holds_alternative<Gemm>(operation.operation) ||
         std::holds_alternative<GroupedGemm>(operation.operation) ||
         std::holds_alternative<Attention>(operation.operation)) {
@@ -335,7 +336,7 @@ class Lowering {
     }
     const bool memory = std::holds_alternative<Kernel>(operation.operation) ||
                         std::holds_alternative<Routing>(operation.operation);
-    return memory ? kMemoryBound : kNone;
+    return memory ? kMemoryBound : kNoIndex;
   }
 
   Instance& add_instance(int device, int issue_index, const Issue& issue,
@@ -373,9 +374,9 @@ class Lowering {
   int port_id(int row, int micro_batch) {
     PortRow& ports = ports_[static_cast<std::size_t>(row)];
     const auto index = static_cast<std::size_t>(ports.per_micro_batch ? micro_batch + 1 : 0);
-    if (index >= ports.ids.size()) ports.ids.resize(index + 1, kNone);
+    if (index >= ports.ids.size()) ports.ids.resize(index + 1, kNoIndex);
     int& id = ports.ids[index];
-    if (id == kNone) id = step_.graph.ports++;
+    if (id == kNoIndex) id = step_.graph.ports++;
     return id;
   }
 
@@ -387,7 +388,7 @@ class Lowering {
     PassBinding::Slot slot;
     slot.message = is_message(operation);
     slot.activity = make_activity(operation, rank, group_class, price);
-    std::tuple<int, int, int> what{group_class, kNone, 0};
+    std::tuple<int, int, int> what{group_class, kNoIndex, 0};
     if (slot.message) {
       const BufferRef& carried =
           is_send(operation) ? operation.reads.front() : operation.writes.front();
@@ -409,8 +410,8 @@ class Lowering {
     }
     if (activities_.size() <= exchange) activities_.resize(exchange + 1);
     std::vector<int>& ids = activities_[exchange];
-    if (ids.size() <= occurrence) ids.resize(occurrence + 1, kNone);
-    if (ids[occurrence] == kNone) {
+    if (ids.size() <= occurrence) ids.resize(occurrence + 1, kNoIndex);
+    if (ids[occurrence] == kNoIndex) {
       ids[occurrence] = static_cast<int>(step_.graph.activities.size());
       step_.graph.activities.push_back(slot.activity);
     }
@@ -423,7 +424,7 @@ class Lowering {
     const auto group = static_cast<std::size_t>(group_class);
     Activity activity;
     activity.members = is_message(operation) ? 2 : distinct_classes_[group];
-    activity.environment = sets_environment(operation, rank) ? kCollectiveEnvironment : kNone;
+    activity.environment = sets_environment(operation, rank) ? kCollectiveEnvironment : kNoIndex;
     const double rate = rate_alone(price.collective);
     if (group_loads_[group].count > 0 && rate > 0) {
       activity.latency = price.collective.latency;
@@ -437,16 +438,30 @@ class Lowering {
     return activity;
   }
 
+  // The most that a collective beside compute holds.
+  double held_multiprocessors() const {
+    constexpr std::int64_t kChannels = 16;  // NCCL's default for a ring over NICs (facts 4.3)
+    std::int64_t held = kChannels;
+    for (const Template& one : program_.templates) {
+      for (const TemplateOperation& operation : one.operations) {
+        const Collective* collective = collective_of(operation);
+        if (collective != nullptr && operation.stream != 0)
+          held = std::max(held, collective->multiprocessors);
+      }
+    }
+    return static_cast<double>(held);
+  }
+
   // A collective beside compute holds one multiprocessor per channel and moves its bytes through
   // memory: waves = ceil(CTAs / (SMs - channels)), bandwidth shared by demand. Not measured: graded
   // extrapolated (facts section 7: a GEMM of one full wave nearly doubles; most GEMMs have many).
   void build_slowdowns() {
     const Device& device = input_.profile.device;
-    constexpr double kChannels = 16;            // NCCL's default for a ring over NICs (facts 4.3)
     constexpr double kMemoryPassesPerByte = 3;  // a reducing ring step reads two and writes one
+    const double channels = held_multiprocessors();
     double compute = 1, memory = 1;
-    if (device.multiprocessors > 2 * static_cast<int>(kChannels)) {
-      compute = device.multiprocessors / (device.multiprocessors - kChannels);
+    if (device.multiprocessors > 2 * channels) {
+      compute = device.multiprocessors / (device.multiprocessors - channels);
     }
     const double nic = input_.topology.nodes() > 1
                            ? input_.topology.nic_bandwidth().bytes_per_second
@@ -479,7 +494,7 @@ class Lowering {
   std::map<std::vector<int>, int> task_templates_;
   struct PortRow {
     bool per_micro_batch = false;
-    std::vector<int> ids;  // by micro-batch, from -1 on; kNone: not met yet
+    std::vector<int> ids;  // by micro-batch, from -1 on; kNoIndex: not met yet
   };
   std::map<std::tuple<int, int, int>, int> port_rows_;  // (device, family, layer)
   std::vector<PortRow> ports_;

@@ -142,11 +142,12 @@ double OperationPricer::load_of(const TemplateOperation& operation, int rank, in
 // Operations are priced once per role, speed and load, not per rank.
 int OperationPricer::index(const TemplateOperation& operation, int rank, int layer) {
   const int role_index = encounters_.role_index(operation);
-  const int role_class = role_index == kNone ? kNone
-                                             : placement_class(encounters_.role(rank, role_index),
-                                                               is_message(operation));
+  const int role_class =
+      role_index == kNoIndex
+          ? kNoIndex
+          : placement_class(encounters_.role(rank, role_index), is_message(operation));
   const double load = load_of(operation, rank, layer);
-  const bool alone = role_index == kNone;
+  const bool alone = role_index == kNoIndex;
   const Key key{&operation, role_class, alone ? encounters_.speed_class(rank) : 0,
                 alone ? encounters_.place_class(rank) : 0, load};
   const auto [found, is_new] = indices_.try_emplace(key, static_cast<int>(prices_.size()));
@@ -166,7 +167,7 @@ OperationPrice OperationPricer::compute(const TemplateOperation& even, int rank,
                                         double load) const {
   TemplateOperation operation = even;
   if (load != 1) operation.operation = std::visit(AtLoad{load}, even.operation);
-  if (role_index == kNone) {
+  if (role_index == kNoIndex) {
     OperationPrice result = price_of(operation, nullptr, encounters_.place_class(rank), book_,
                                      collective_, host_, software_);
     const double factor = encounters_.speed_factor(rank);

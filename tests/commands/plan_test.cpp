@@ -3,6 +3,7 @@
 
 #include "sim/core/json_reader.hpp"
 #include "tests/commands/command_line.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
@@ -88,6 +89,26 @@ TEST_F(PlanCommand, NothingThatFitsIsAnAnswer) {
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("no plan found: none fits the memory"));
   EXPECT_THAT(ran.out, HasSubstr(" in place of \"ddp\""));
+}
+
+// mpirun's two processes write what one writes.
+TEST_F(PlanCommand, AnswersTheSameFromSeveralProcesses) {
+  const std::string program = binary_dir() + "/headway-mpi";
+  if (!std::filesystem::exists(program)) GTEST_SKIP() << "built without MPI";
+  if (std::system("mpirun --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun";
+  // Two processes of this machine, whatever runs on it besides.
+  std::string command =
+      "mpirun -n 2 --oversubscribe --bind-to none --quiet --mca pml ob1 --mca btl self,vader "
+      "--mca btl_vader_single_copy_mechanism none ";
+  if (geteuid() == 0) command += "--allow-run-as-root ";
+  command += program + " plan " + open_job() + " --threads 1 --top 3";
+  command += " --json " + path("shared.json") + " > " + path("shared.txt") + " 2> " + path("err");
+  ASSERT_EQ(std::system(command.c_str()), 0) << read_file(path("err"));
+  const Ran alone = run({"plan", open_job(), "--top", "3", "--json", path("alone.json")});
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_EQ(read_file(path("shared.json")), read_file(path("alone.json")));
+  EXPECT_EQ(read_file(path("shared.txt")), alone.out);
+  EXPECT_EQ(read_file(path("err")), alone.err);
 }
 
 class WhatIfCommand : public InFolder {};

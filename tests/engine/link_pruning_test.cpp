@@ -49,7 +49,7 @@ TEST(LinkPruning, DropsALinkThatIsWiderThanWhatReachesIt) {
 TEST(LinkPruning, KeepsALinkThatCanBind) {
   TaskGraph graph = separate_activities({{{0, 1}, {2, 1}}, {{1, 1}, {2, 1}}}, {1e12, 1e12, 1.9e12});
   EXPECT_EQ(prune_links(graph), 0);
-  EXPECT_THAT(fixed_durations(graph), ElementsAre(kNone, kNone));
+  EXPECT_THAT(fixed_durations(graph), ElementsAre(kNoIndex, kNoIndex));
 }
 
 TEST(LinkPruning, CountsAnActivityLimit) {
@@ -68,7 +68,7 @@ TEST(LinkPruning, KeepsTheNarrowestOfEqualLinksOnAPath) {
 
 TEST(LinkPruning, ActivitiesOfOneStreamFollowOneAnother) {
   TaskGraph graph = separate_activities({{{0, 1}}, {{0, 1}}}, {1e12});
-  EXPECT_THAT(fixed_durations(graph), ElementsAre(kNone, kNone));
+  EXPECT_THAT(fixed_durations(graph), ElementsAre(kNoIndex, kNoIndex));
   graph.instances[1].device = 0;
   EXPECT_THAT(fixed_durations(graph), ElementsAre(1005, 1005));
 }

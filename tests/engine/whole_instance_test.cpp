@@ -63,7 +63,7 @@ TEST(WholeInstance, StoresASlotWhoseStreamGoesOnBeforeItIsRead) {
   const CompiledGraph compiled = compile(one_instance({task(0), port, task(0)}, 2), true);
   const WholeInstance whole = whole_of(compiled);
   ASSERT_EQ(whole.steps.size(), 3U);
-  EXPECT_NE(whole.steps[0].store, kNone);
+  EXPECT_NE(whole.steps[0].store, kNoIndex);
   EXPECT_THAT(whole.sources, testing::ElementsAre(whole.steps[0].store));
 }
 

@@ -109,6 +109,15 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"--num-experts 8 --moe-token-dispatcher-type flex --moe-enable-deepep",
             "plan.moe.dispatch", "\"deepep\""},
         Row{"--num-experts 8 --moe-expert-capacity-factor 1.5", "plan.moe.capacity_factor", "1.5"},
+        Row{"--num-experts 8 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend "
+            "hybridep",
+            "plan.moe.dispatch", "\"hybridep\""},
+        Row{"--num-experts 8 --moe-router-load-balancing-type none", "plan.moe.aux_loss", "false"},
+        Row{"--num-experts 8 --moe-shared-expert-overlap", "plan.moe.shared_overlap", "true"},
+        Row{"--num-experts 8 --overlap-moe-expert-parallel-comm", "plan.moe.overlap", "true"},
+        Row{"--window-size 4095,0", "model.sliding_window", "4096"},
+        Row{"--window-size (127,0)", "model.sliding_window", "128"},
+        Row{"--mtp-num-layers 1", "model.num_nextn_predict_layers", "1"},
         Row{"--multi-latent-attention --kv-lora-rank 512", "model.kv_lora_rank", "512"}));
 
 TEST(Megatron, TakesEveryCountOfItsTable) {
@@ -218,6 +227,62 @@ TEST(Megatron, RoundsPlansItCanExpressThroughItsArguments) {
     EXPECT_EQ(job_with(random, std::move(back)), resolved(job)) << random.json();
     if (testing::Test::HasFailure()) break;  // one example is enough to read
   }
+}
+
+TEST(Megatron, RoundsExpertsThroughItsArguments) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    RandomPlan random(seed);
+    random.set("software.framework", "megatron-core");
+    random.set("precision", "bf16");
+    random.set("model.num_experts", std::int64_t{8});
+    random.set("model.num_experts_per_tok", random.one_of(std::vector<std::int64_t>{1, 2}));
+    random.set("model.moe_intermediate_size", std::int64_t{2048});
+    if (random.flip()) random.set("model.shared_expert_intermediate_size", std::int64_t{1024});
+    if (random.flip()) {
+      random.set("model.first_k_dense_replace", random.one_of(std::vector<std::int64_t>{1, 3}));
+    } else {
+      random.set("model.moe_layer_freq", random.one_of(std::vector<std::int64_t>{1, 2}));
+    }
+    const std::int64_t tp = random.one_of(std::vector<std::int64_t>{1, 2, 4});
+    random.set("plan.tp", tp);
+    random.set("plan.sequence_parallel", true);
+    random.set("plan.ep", random.one_of(std::vector<std::int64_t>{1, 2, 8}));
+    random.set("plan.etp", random.flip() ? tp : std::int64_t{1});
+    if (random.flip()) {
+      random.set("plan.moe.capacity_factor", random.one_of(std::vector<std::int64_t>{1, 2}));
+      random.set("plan.moe.drop", true);
+    }
+    random.set("plan.moe.aux_loss", random.flip());
+    if (random.flip()) random.set("plan.pp", std::int64_t{2});
+    random.set("plan.dp_kind",
+               random.one_of(std::vector<std::string>{"ddp", "distributed_optimizer"}));
+    random.choose_batch();
+    const Job job = random.job();
+    JobDraft back = import_text(export_megatron(job, "job"));
+    EXPECT_EQ(job_with(random, std::move(back)), resolved(job)) << random.json();
+    if (testing::Test::HasFailure()) break;
+  }
+}
+
+// Latent attention of DeepSeek-V2's shape: the model that is read back is the one that was written.
+TEST(Megatron, RoundsLatentAttentionThroughItsArguments) {
+  RandomPlan random(7);
+  random.set("software.framework", "megatron-core");
+  random.set("precision", "bf16");
+  random.set("model.num_key_value_heads", std::int64_t{16});
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, std::int64_t>>{{"q_lora_rank", 384},
+                                                         {"kv_lora_rank", 128},
+                                                         {"qk_nope_head_dim", 64},
+                                                         {"qk_rope_head_dim", 32},
+                                                         {"v_head_dim", 64}})
+    random.set("model." + key, value);
+  random.set("model.gated_mlp", true);
+  random.choose_batch();
+  const Job job = random.job();
+  const std::string text = export_megatron(job, "job");
+  EXPECT_THAT(text, HasSubstr("--multi-latent-attention"));
+  EXPECT_EQ(job_with(random, import_text(text)), resolved(job));
 }
 
 TEST(Megatron, RefusesToExportWhatItCannotDo) {

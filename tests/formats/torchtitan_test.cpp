@@ -41,6 +41,16 @@ INSTANTIATE_TEST_SUITE_P(
             "pipeline_parallel_schedule = 'Interleaved1F1B'",
             "plan.schedule", "\"interleaved\""},
         Row{"[parallelism]\npipeline_parallel_degree = 4\n"
+            "pipeline_parallel_schedule = 'Interleaved1F1B'",
+            "plan.vpp", "2"},
+        // 80 layers and two ends fill 28 virtual stages of 3.
+        Row{"model = {name = 'llama3', flavor = '70B'}\n[parallelism]\n"
+            "pipeline_parallel_degree = 4\npipeline_parallel_schedule = 'Interleaved1F1B'\n"
+            "pipeline_parallel_layers_per_stage = 3",
+            "plan.vpp", "7"},
+        Row{"[training]\nenable_cpu_offload = true", "plan.offload",
+            "[\"optimizer\",\"parameters\"]"},
+        Row{"[parallelism]\npipeline_parallel_degree = 4\n"
             "pipeline_parallel_microbatch_size = 2",
             "plan.micro_batch", "2"},
         Row{"[training]\nlocal_batch_size = 3", "plan.micro_batch", "3"},
@@ -96,7 +106,12 @@ TEST(Torchtitan, RoundsPlansItCanExpressThroughItsFile) {
     if (random.flip()) {
       random.set("plan.dp_kind", "ddp");
       random.set("plan.pp", std::int64_t{4});
-      random.set("plan.schedule", random.one_of(std::vector<std::string>{"1f1b", "gpipe"}));
+      const std::string schedule =
+          random.one_of(std::vector<std::string>{"1f1b", "gpipe", "interleaved", "looped-bfs"});
+      random.set("plan.schedule", schedule);
+      // 32 layers and two ends fill 12 virtual stages of 3.
+      if (schedule == "interleaved" || schedule == "looped-bfs")
+        random.set("plan.vpp", random.one_of(std::vector<std::int64_t>{2, 3}));
     }
     random.choose_batch();
     const Job job = random.job();

@@ -123,5 +123,34 @@ TEST(ExpertPlan, SaysWhatDoesNotFit) {
               ElementsAre(HasSubstr("pp is expected innermost or outermost")));
 }
 
+TEST(ExpertPlan, SaysWhichDispatchersAndSchedulesHaveWhat) {
+  const auto lines = [](const char* moe, const std::vector<JobOverride>& others = {}) {
+    std::vector<JobOverride> overrides = {{"plan.moe", moe, "--moe"}};
+    overrides.insert(overrides.end(), others.begin(), others.end());
+    return read_text(kMoeJob, overrides).lines;
+  };
+  EXPECT_THAT(lines(R"({"dispatch": "allgather", "dispatch_dtype": "fp8"})"),
+              ElementsAre(HasSubstr("dispatch allgather has no dispatch_dtype fp8; expected")));
+  EXPECT_THAT(lines(R"({"dispatch": "allgather", "shared_overlap": true})"),
+              ElementsAre(HasSubstr("dispatch allgather has no shared_overlap; expected")));
+  EXPECT_THAT(lines(R"({"overlap": true, "shared_overlap": true})"),
+              ElementsAre(HasSubstr("both put work beside the exchange; expected one")));
+  EXPECT_THAT(lines(R"({"overlap": true})",
+                    {{"plan.pp", "2", "--pp"}, {"plan.schedule", "gpipe", "--schedule"}}),
+              ElementsAre(HasSubstr("overlapped passes with schedule gpipe")));
+  EXPECT_THAT(lines(R"({"overlap": true})", {{"plan.recompute", "full", "--recompute"}}),
+              ElementsAre(HasSubstr("overlap with experts that are recomputed whole")));
+  EXPECT_THAT(lines(R"({"overlap": true})", {{"plan.pp", "2", "--pp"}}), testing::IsEmpty());
+}
+
+TEST(ExpertPlan, LeavesPassesApartWhereNoTokenTravels) {
+  const Said said =
+      read_text(kMoeJob, {{"plan.ep", "1", "--ep"}, {"plan.moe", R"({"overlap": true})", "--moe"}});
+  ASSERT_TRUE(said.reading.job.has_value()) << testing::PrintToString(said.lines);
+  EXPECT_FALSE(said.reading.job->plan.moe.overlap);
+  EXPECT_THAT(said.reading.job->notes,
+              testing::Contains("plan.moe.overlap has no effect: ep is 1"));
+}
+
 }  // namespace
 }  // namespace headway

@@ -113,8 +113,7 @@ TEST(PublishedJobs, AreReadOrNameTheirRules) {
            {"dgxc-405b.json", {"tp_overlap ring"}},
            {"bridge-moe.json",
             {"CUDA graphs over a part of the model", "multi-token prediction",
-             "recompute_modules mla_up_proj", "mxfp8 with experts",
-             "overlapped forward and backward passes"}},
+             "recompute_modules mla_up_proj", "overlapped forward and backward passes"}},
        }) {
     Problems problems;
     const JobReading reading =

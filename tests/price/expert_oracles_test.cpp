@@ -79,6 +79,32 @@ TEST(ExpertTraffic, OfDeepEpSendsATokenOnceToEachRankAndNode) {
   EXPECT_DOUBLE_EQ(dispatch_volume(limited).remote_nodes, 0.5);
 }
 
+TEST(ExpertTraffic, OfAnEightBitDispatchIsHalfOnTheWayThere) {
+  // DeepSeek-V3, arXiv 2412.19437, section 3.3.3: dispatch forward and backward a byte a value,
+  // combine two: three quarters of 16 bits throughout.
+  const Program program =
+      lower(expert_job(R"("ep": 8, "dp_kind": "ddp", "moe": {"dispatch_dtype": "fp8"})"));
+  const TrafficLine exchange =
+      line(program, Cause::kExpertParallel, CollectiveKind::kAllToAll, "ep");
+  EXPECT_EQ(exchange.count, 4 * kLayers * kMicroBatches);
+  EXPECT_EQ(exchange.sent.count, 3 * kActivation * kPerToken * 7 / 8 * kLayers * kMicroBatches);
+}
+
+TEST(ExpertTraffic, OfTheGatheringDispatcherIsThatOfAllTokens) {
+  // Every rank of 8 gets the tokens of the 7 others and gives back sums for them, forward and
+  // backward; with each token its choices (int32) and weights (fp32), and the weights' gradients.
+  const Program program =
+      lower(expert_job(R"("ep": 8, "dp_kind": "ddp", "moe": {"dispatch": "allgather"})"));
+  const std::int64_t tokens = 7 * kSequences * kSequence;
+  constexpr std::int64_t kWord = 4;
+  const auto sent = [&](CollectiveKind kind) {
+    return line(program, Cause::kExpertParallel, kind, "ep").sent.count / kLayers / kMicroBatches;
+  };
+  EXPECT_EQ(sent(CollectiveKind::kAllGather), 2 * 7 * kActivation + tokens * kPerToken * 2 * kWord);
+  EXPECT_EQ(sent(CollectiveKind::kReduceScatter), 2 * 7 * kActivation + tokens * kPerToken * kWord);
+  EXPECT_EQ(sent(CollectiveKind::kAllToAll), 0);
+}
+
 TEST(ExpertTraffic, ReducesExpertsOverTheirCopiesAndTheRestOverAll) {
   // All-reduce of N fp32 gradients over n ranks: 2 N (n-1)/n x 4 bytes.
   const Job job = expert_job(R"("ep": 4, "dp_kind": "ddp")");

@@ -22,7 +22,7 @@ std::string names(const ProgramBuilder& builder, const std::vector<Tensor>& tens
 class BucketTest : public testing::Test {
  protected:
   BucketTest() : job_(small_llama()), builder_(job_), layer_(builder_) {
-    fired_ = firing_order(builder_, {{layer_.backward(1), 1}, {layer_.backward(0), 0}});
+    fired_ = firing_order(builder_, {{layer_.backward(1).front(), 1}, {layer_.backward(0).front(), 0}});
   }
   std::string names_of(const Bucket& bucket) {
     return names(builder_, bucket.tensors, builder_.program());
@@ -91,7 +91,7 @@ TEST(Bucket, ReplicatedAndShardedTensorsAreKeptApartWhereAsked) {
   const Job job = spread(small_llama(), 2, 1, 1);
   ProgramBuilder builder(job);
   const Layer layer(builder);
-  const std::vector<FiredTensor> fired = firing_order(builder, {{layer.backward(0), 0}});
+  const std::vector<FiredTensor> fired = firing_order(builder, {{layer.backward(0).front(), 0}});
   const std::vector<Bucket> buckets =
       cut_into_buckets(builder, "b", fired, std::nullopt, true, kNoParameter);
   ASSERT_EQ(buckets.size(), 2u);

@@ -30,13 +30,14 @@ TEST(FrameworkReach, NamesSchedulesThatExist) {
   EXPECT_FALSE(framework_reach("megatron-core").frameworks.empty());
 }
 
-TEST(FrameworkReach, MegatronSplitsLayersEvenly) {
-  EXPECT_EQ(refusal("megatron-core", R"({"tp": 2, "pp": 4})"), "");
+TEST(FrameworkReach, MegatronSplitsLayersEvenlyUntilItHasLayouts) {
+  EXPECT_EQ(refusal("megatron-2024", R"({"tp": 2, "pp": 4})"), "");
   // 24 layers and embedding and head: 26 over 13 stages.
-  EXPECT_EQ(refusal("megatron-core", R"({"tp": 8, "pp": 2, "schedule": "interleaved", "vpp": 13})"),
+  EXPECT_EQ(refusal("megatron-2024", R"({"tp": 8, "pp": 2, "schedule": "interleaved", "vpp": 13})"),
             "");
-  EXPECT_THAT(refusal("megatron-core", R"({"tp": 1, "pp": 16, "micro_batch": 1})"),
+  EXPECT_THAT(refusal("megatron-2024", R"({"tp": 1, "pp": 16, "micro_batch": 1})"),
               HasSubstr("splits 24 layers over 16 virtual stages only evenly"));
+  EXPECT_EQ(refusal("megatron-core", R"({"tp": 1, "pp": 16, "micro_batch": 1})"), "");
   EXPECT_THAT(refusal("megatron-core", R"({"tp": 2, "pp": 8, "schedule": "zb-h1"})"),
               HasSubstr("megatron-core has no schedule zb-h1"));
 }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "sim/search/plan_ranking.hpp"
 #include "sim/search/plan_report.hpp"
 #include "tests/search/small_space.hpp"
 
@@ -87,9 +88,45 @@ TEST(PlanQuestion, AnswersWithTheNearestFeasiblePlan) {
   EXPECT_THAT(plan_json(found, {}), HasSubstr("\"fits\": false"));
 }
 
+// Eight GPUs have no NIC to be slower, sixteen do: the trial leaves the former as they are.
+TEST(PlanQuestion, HoldsPlansOfSeveralSizesAgainstTheSameTrials) {
+  PlanQuestion asked = question(small_job(kOpen));
+  asked.gpus = {8, 16};
+  asked.search.top = 8;
+  asked.search.objective = Objective::kCost;
+  const PlanAnswer found = answer(asked);
+  const Sensitivity& nic = found.sensitivity.front();
+  EXPECT_EQ(nic.name, "nic");
+  const auto cost = [&](std::size_t i) {
+    return nic.times[i].seconds() * found.result.plans[i].report.gpus;
+  };
+  for (std::size_t i = 0; i < nic.times.size(); ++i) {
+    const StepReport& step = found.result.plans[i].report;
+    EXPECT_GE(nic.times[i], step.iteration);
+    EXPECT_TRUE(step.gpus > 8 || nic.times[i] == step.iteration);
+    EXPECT_GE(cost(i), cost(nic.best));
+  }
+}
+
+// Experts that some tokens prefer are a question of their own; where the job says how tokens
+// choose, that is what was simulated already.
+TEST(PlanQuestion, HoldsExpertsAgainstUnevenChoices) {
+  const std::string text = R"({"model": "mixtral-8x7b",
+    "cluster": {"topology": "dgx-h100", "gpus": 64}, "sequence_length": 4096, "global_batch": 128,
+    "software": {"framework": "megatron-core"},
+    "plan": {"tp": 1, "pp": 4, "ep": [4, 8], "dp_kind": "distributed_optimizer")";
+  const PlanAnswer even = answer(question(text + "}}"));
+  ASSERT_EQ(even.sensitivity.back().name, "hot_experts");
+  EXPECT_GT(even.sensitivity.back().factor, 1);
+  for (std::size_t i = 0; i < even.result.plans.size(); ++i)
+    EXPECT_GT(even.sensitivity.back().times[i], even.result.plans[i].report.iteration);
+  const PlanAnswer uneven = answer(question(text + R"(, "moe": {"routing": {"zipf": 0.5}}}})"));
+  EXPECT_EQ(uneven.sensitivity.back().name, "slow_gpu");
+}
+
 TEST(PlanQuestion, HoldsTheChoiceAgainstSlowerMachines) {
   const PlanAnswer found = answer(question(small_job(kOpen)));
-  ASSERT_EQ(found.sensitivity.size(), 2U);
+  ASSERT_EQ(found.sensitivity.size(), 3U);  // NICs, matrix multiplications, one GPU
   for (const Sensitivity& trial : found.sensitivity) {
     ASSERT_EQ(trial.times.size(), found.result.plans.size());
     for (std::size_t i = 0; i < trial.times.size(); ++i) {

@@ -8,6 +8,7 @@
 
 #include "sim/price/memory.hpp"
 #include "sim/program/training_step.hpp"
+#include "sim/search/plan_judge.hpp"
 #include "tests/search/small_space.hpp"
 
 namespace headway {

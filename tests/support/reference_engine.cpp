@@ -26,16 +26,16 @@ struct Operation {
   const Task* task = nullptr;
   int device = 0, instance = 0, index = 0;
   bool moving = false;
-  int previous = kNone;             // on its stream
+  int previous = kNoIndex;          // on its stream
   std::vector<int> streams_before;  // last operations of other streams it waits for, by stream
   std::vector<int> ports;           // operations that release what it awaits, as listed
-  int activity = kNone;
+  int activity = kNoIndex;
   State state = State::kWaiting;
   bool launched = false;
   std::int64_t launch = 0, host_since = 0;
   std::int64_t start = kNever, end = kNever;
   std::int64_t left = 0, since = 0;  // moving: in `environment`
-  int environment = kNone;
+  int environment = kNoIndex;
 };
 
 struct Group {
@@ -53,7 +53,7 @@ struct Host {
   std::size_t next = 0;
   std::int64_t launch_end = kNever;
   std::int64_t busy_since = 0, stopped = 0;
-  int waits_for = kNone;
+  int waits_for = kNoIndex;
 };
 
 // What determined when something could start.
@@ -84,9 +84,9 @@ class PlainEngine {
   void expand() {
     groups_.resize(graph_.activities.size());
     hosts_.resize(at(graph_.devices));
-    std::vector<int> releaser(at(graph_.ports), kNone);
+    std::vector<int> releaser(at(graph_.ports), kNoIndex);
     std::vector<std::vector<int>> last(at(graph_.devices),
-                                       std::vector<int>(at(graph_.streams_per_device), kNone));
+                                       std::vector<int>(at(graph_.streams_per_device), kNoIndex));
     std::vector<int> first_of_instance;
     for (std::size_t i = 0; i < graph_.instances.size(); ++i) {
       const Instance& instance = graph_.instances[i];
@@ -104,16 +104,16 @@ class PlainEngine {
         operation.index = static_cast<int>(t);
         operation.moving = instance.moves_with_clock;
         operation.previous = on_stream[at(task.stream)];
-        std::vector<int> wanted(on_stream.size(), kNone);
+        std::vector<int> wanted(on_stream.size(), kNoIndex);
         for (const int a : task.after) {
           int& latest = wanted[at(tasks[at(a)].stream)];
           latest = std::max(latest, first + a);
         }
         for (const int s : task.joins) wanted[at(s)] = std::max(wanted[at(s)], on_stream[at(s)]);
         for (const int w : wanted) {
-          if (w != kNone) operation.streams_before.push_back(w);
+          if (w != kNoIndex) operation.streams_before.push_back(w);
         }
-        if (task.activity != kNone) {
+        if (task.activity != kNoIndex) {
           operation.activity = graph_.bound_activities[at(instance.first_activity + task.activity)];
           groups_[at(operation.activity)].members.push_back(id);
         }
@@ -140,7 +140,7 @@ class PlainEngine {
   bool advance() {
     bool changed = false;
     for (Operation& operation : operations_) {
-      if (operation.state == State::kRunning && operation.activity == kNone &&
+      if (operation.state == State::kRunning && operation.activity == kNoIndex &&
           operation.end == clock_) {
         operation.state = State::kDone;
         changed = true;
@@ -179,9 +179,9 @@ class PlainEngine {
   }
 
   bool advance_host(Host& host) {
-    if (host.waits_for != kNone) {
+    if (host.waits_for != kNoIndex) {
       if (!done(host.waits_for)) return false;
-      host.waits_for = kNone;
+      host.waits_for = kNoIndex;
       if (clock_ > host.stopped) host.busy_since = clock_;
     }
     if (host.next == host.operations.size()) return false;
@@ -205,14 +205,14 @@ class PlainEngine {
 
   bool try_start(Operation& operation) {
     if (operation.state != State::kWaiting || !operation.launched) return false;
-    if (operation.previous != kNone && !done(operation.previous)) return false;
+    if (operation.previous != kNoIndex && !done(operation.previous)) return false;
     for (const int before : operation.streams_before) {
       if (!done(before)) return false;
     }
     for (const int before : operation.ports) {
       if (!done(before)) return false;
     }
-    if (operation.activity != kNone) {
+    if (operation.activity != kNoIndex) {
       operation.state = State::kArrived;
       ++groups_[at(operation.activity)].arrived;
       return true;
@@ -228,7 +228,7 @@ class PlainEngine {
     int bits = 0;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       const int bit = graph_.activities[g].environment;
-      if (bit == kNone || groups_[g].state != State::kRunning) continue;
+      if (bit == kNoIndex || groups_[g].state != State::kRunning) continue;
       for (const int m : groups_[g].members) {
         if (operations_[at(m)].device == device) bits |= 1 << bit;
       }
@@ -238,7 +238,7 @@ class PlainEngine {
 
   Wide factor(const Operation& operation, int environment) const {
     const int row = operation.task->sensitivity;
-    return row == kNone ? Wide{1 << 20} : graph_.slowdowns[at(row)][at(environment)];
+    return row == kNoIndex ? Wide{1 << 20} : graph_.slowdowns[at(row)][at(environment)];
   }
 
   // Environments and rates as they are after this instant; everything under way is timed again.
@@ -246,7 +246,8 @@ class PlainEngine {
     std::vector<int> now;
     for (int d = 0; d < graph_.devices; ++d) now.push_back(environment(d));
     for (Operation& operation : operations_) {
-      if (operation.state != State::kRunning || operation.activity != kNone || !operation.moving) {
+      if (operation.state != State::kRunning || operation.activity != kNoIndex ||
+          !operation.moving) {
         continue;
       }
       const int next = now[at(operation.device)];
@@ -281,7 +282,7 @@ class PlainEngine {
   std::int64_t next_time() const {
     std::int64_t next = kNever;
     for (const Operation& operation : operations_) {
-      if (operation.state == State::kRunning && operation.activity == kNone) {
+      if (operation.state == State::kRunning && operation.activity == kNoIndex) {
         next = std::min(next, operation.end);
       }
     }
@@ -299,7 +300,7 @@ class PlainEngine {
       const Operation& other = operations_[at(id)];
       if (other.end > reason.time) reason = {other.end, other.start, other.task->cause};
     };
-    if (operation.previous != kNone) {
+    if (operation.previous != kNoIndex) {
       const Operation& previous = operations_[at(operation.previous)];
       reason = {previous.end, previous.start, previous.task->cause};
     }
@@ -313,14 +314,14 @@ class PlainEngine {
 
   Reason group_reason(const Group& group) const {
     Reason latest;
-    int member = kNone;
+    int member = kNoIndex;
     for (const int m : group.members) {
       const Reason own = reason(operations_[at(m)]);
       const bool before =
-          member == kNone ||
+          member == kNoIndex ||
           std::pair(operations_[at(m)].device, operations_[at(m)].task->stream) <
               std::pair(operations_[at(member)].device, operations_[at(member)].task->stream);
-      if (member == kNone || own.time > latest.time || (own.time == latest.time && before)) {
+      if (member == kNoIndex || own.time > latest.time || (own.time == latest.time && before)) {
         latest = own;
         member = m;
       }
@@ -360,7 +361,7 @@ class PlainEngine {
       const std::int64_t from = main_end[at(operation.device)];
       main_end[at(operation.device)] = operation.end;
       if (operation.start == from) continue;
-      const Reason why = operation.activity == kNone
+      const Reason why = operation.activity == kNoIndex
                              ? reason(operation)
                              : group_reason(groups_[at(operation.activity)]);
       const std::int64_t split = std::clamp(why.since, from, operation.start);

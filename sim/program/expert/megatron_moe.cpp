@@ -1,10 +1,6 @@
 #include "sim/program/expert/megatron_moe.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
-
-#include "sim/program/expert/dispatch_volume.hpp"
 
 namespace headway {
 
@@ -22,12 +18,6 @@ std::vector<ProgramBuilder::PartShape> first_parts(const Transformer& model, con
   return {{of + ".gate_weight", rows, hidden}, {of + ".up_weight", rows, hidden}};
 }
 
-// Rows that a rank may send, where the routing decides how many; else 0.
-std::int64_t most_sent(const ProgramBuilder& builder, const ExpertRules& rules) {
-  const bool cut = builder.shape().capacity > 0 && !rules.padded;
-  return cut ? builder.shape().local_tokens * builder.job().model.experts.per_token : 0;
-}
-
 }  // namespace
 
 MegatronMoe::MegatronMoe(ProgramBuilder& builder, const NormPart& input, int output)
@@ -37,30 +27,11 @@ MegatronMoe::MegatronMoe(ProgramBuilder& builder, const NormPart& input, int out
       input_(input),
       output_(output) {
   make_router();
+  make_ways();
   make_experts();
   if (shape_.shared_intermediate > 0) make_shared();
-}
-
-// Of all tokens of the expert group, each with as many choices here as there are experts.
-std::int64_t MegatronMoe::most_received_rows() const {
-  const ExpertLayers& model = builder_.job().model.experts;
-  if (rules_.padded) return 0;
-  if (!exchanges()) return most_sent(builder_, rules_);
-  return shape_.local_tokens * shape_.ep * shape_.etp * std::min(model.per_token, shape_.experts);
-}
-
-// Memory is what the rank with the hottest experts needs.
-std::int64_t MegatronMoe::hottest(std::int64_t rows) const {
-  const double most = static_cast<double>(rows) * shape_.hottest_load;
-  const auto needed = static_cast<std::int64_t>(std::ceil(most));
-  return most_received_rows() > 0 ? std::min(needed, most_received_rows()) : rows;
-}
-
-int MegatronMoe::rows_buffer(const std::string& name, std::int64_t rows, std::int64_t most,
-                             std::int64_t columns, Copies copies) {
-  const int family = builder_.activation(name, shape_.storage, rows, columns, copies);
-  builder_.program().buffers[static_cast<std::size_t>(family)].most_rows = most;
-  return family;
+  if (shared_ && builder_.job().plan.moe.kind == ExpertKind::kDeepspeed) make_mix();
+  if (shape_.quantisation != nullptr) quantise();
 }
 
 int MegatronMoe::counts_buffer(const std::string& name, std::int64_t rows, std::int64_t columns) {
@@ -91,75 +62,102 @@ void MegatronMoe::make_router() {
   weights_ = wide("moe.weights", per_token, saved);
   weights_gradient_ = wide("moe.weights_gradient", per_token, once);
   scores_ = wide("moe.scores", experts, saved);
-  counts_ = counts_buffer("moe.counts", 1, experts);
-  rows_ = counts_buffer("moe.rows", tokens, per_token);
+  counts_ = counts_buffer("moe.counts", 1, gathers_tokens() ? shape_.experts : experts);
+  rows_ = counts_buffer("moe.rows", routed_tokens(), per_token);
   if (builder_.job().plan.moe.auxiliary_loss && rules_.auxiliary > 0)
     chosen_ = counts_buffer("moe.chosen", 1, experts);
+  if (chosen_ >= 0 && gathers_tokens()) {
+    own_counts_ = builder_.activation("moe.own_counts", DataType::kInt32, 1, experts, once);
+    own_rows_ = builder_.activation("moe.own_rows", DataType::kInt32, tokens, per_token, once);
+  }
   gathered_ = counts_;
   if (!exchanges()) return;
-  const std::int64_t ranks = static_cast<std::int64_t>(shape_.ep) * shape_.etp;
-  all_counts_ = builder_.activation("moe.all_counts", DataType::kInt32, ranks, experts, once,
-                                    Split::kNone, BufferCategory::kCommunication);
+  all_counts_ = builder_.activation("moe.all_counts", DataType::kInt32, group_ranks(), experts,
+                                    once, Split::kNone, BufferCategory::kCommunication);
   received_ = counts_buffer("moe.received", shape_.ep, shape_.experts);
-  gathered_ = counts_buffer("moe.gathered", ranks, shape_.experts);
-}
-
-// The buffers that are not needed stand for the one before or behind them.
-MegatronMoe::Exchange MegatronMoe::make_exchange(const std::string& name, Copies sorted,
-                                                 bool sorted_is_saved) {
-  const std::int64_t most = most_received_rows();
-  Exchange made;
-  const auto buffer = [&](const char* stage, std::int64_t rows, std::int64_t most_rows, bool last) {
-    return rows_buffer("moe." + name + "_" + stage, rows, most_rows, shape_.hidden,
-                       last && sorted_is_saved ? sorted : Copies::kScratch);
-  };
-  made.sent = buffer("sent", shape_.sent_rows, most_sent(builder_, rules_), !exchanges());
-  made.received = made.sent;
-  if (sends()) {
-    made.received = buffer("received", hottest(shape_.sent_rows), most, !gathers() && !sorts());
-  }
-  made.gathered = made.received;
-  if (gathers()) made.gathered = buffer("gathered", hottest(received_rows()), most, !sorts());
-  made.sorted = made.gathered;
-  if (sorts()) made.sorted = buffer("sorted", hottest(received_rows()), most, true);
-  return made;
+  gathered_ = counts_buffer("moe.gathered", group_ranks(), shape_.experts);
 }
 
 void MegatronMoe::make_experts() {
   const Transformer& model = builder_.job().model;
   const Copies saved = Copies::kPerLayerAndMicroBatch, once = Copies::kScratch;
   const bool accumulates = builder_.job().software.accumulation == GradientAccumulation::kFused;
-  in_ = make_exchange("input", saved, true);
-  out_ = make_exchange("output", once, false);
-  out_gradient_ = make_exchange("output_gradient", gradient_copies(), true);
-  in_gradient_ = make_exchange("input_gradient", once, false);
-  // What comes back is kept: the weights' gradients are made from it.
-  BufferFamily& returned = builder_.program().buffers[static_cast<std::size_t>(out_.sent)];
-  returned.per_layer = returned.per_micro_batch = true;
-
   const std::int64_t width = model.num_experts * model.experts.intermediate_size;
   const std::int64_t columns = shape_.expert_intermediate;
-  const auto rows = [&](const char* name, std::int64_t wide, Copies copies) {
-    return rows_buffer(name, hottest(received_rows()), most_received_rows(), wide, copies);
-  };
   first_.name = "moe.first";
-  first_.weight = builder_.expert_matrix("moe.first_weight",
-                                         first_parts(model, "moe.experts", width), 0, accumulates);
-  first_.input = in_.sorted;
-  first_.output = rows("moe.first_output", columns * widening(model), saved);
+  first_.weight = builder_.expert_matrix(
+      "moe.first_weight", first_parts(model, "moe.experts", width), 0, accumulates, shape_.weight);
+  first_.input = in_.read;
+  first_.output = expert_buffer("moe.first_output", columns * widening(model), saved);
   first_.output_gradient =
-      rows("moe.first_output_gradient", columns * widening(model), gradient_copies());
+      expert_buffer("moe.first_output_gradient", columns * widening(model), gradient_copies());
   first_.input_gradient = in_gradient_.sorted;
   second_.name = "moe.second";
   second_.weight =
       builder_.expert_matrix("moe.second_weight",
                              {{"moe.experts.down_weight", model.num_experts * model.hidden_size,
                                model.experts.intermediate_size}},
-                             1, accumulates);
-  second_.input = rows("moe.activation", columns, saved);
-  second_.input_gradient = rows("moe.activation_gradient", columns, once);
+                             1, accumulates, shape_.weight);
+  second_.input = expert_buffer("moe.activation", columns, saved);
+  second_.input_gradient = expert_buffer("moe.activation_gradient", columns, once);
   second_.output = out_.sorted;
-  second_.output_gradient = out_gradient_.sorted;
+  second_.output_gradient = out_gradient_.read;
+}
+
+void MegatronMoe::quantise() {
+  const auto experts = [&](Linear& linear, int input_rows, int gradient_rows) {
+    linear.quantised.emplace(
+        builder_, linear.name, linear.weight,
+        QuantisedLinear::Operands{.rows = hottest(expert_rows(), most_expert_rows()),
+                                  .most_rows = most_expert_rows(),
+                                  .by_load = true,
+                                  .groups = shape_.experts,
+                                  .input_rows = input_rows,
+                                  .gradient_rows = gradient_rows});
+  };
+  const bool narrow = multiplies_narrow();
+  experts(first_, narrow ? in_.read : -1, -1);
+  experts(second_, -1, narrow ? out_gradient_.read : -1);
+  if (!shared_) return;
+  shared_->first.quantised.emplace(builder_, shared_->first.name, shared_->first.weight,
+                                   QuantisedLinear::Shared::kInput);
+  shared_->second.quantised.emplace(builder_, shared_->second.name, shared_->second.weight,
+                                    QuantisedLinear::Shared::kGradient);
+}
+
+void MegatronMoe::each_quantised(const std::function<void(QuantisedLinear&)>& each) {
+  each(*first_.quantised);
+  each(*second_.quantised);
+  if (!shared_) return;
+  each(*shared_->first.quantised);
+  each(*shared_->second.quantised);
+}
+
+void MegatronMoe::make_mix() {
+  const Copies saved = Copies::kPerLayerAndMicroBatch, once = Copies::kScratch;
+  const bool accumulates = builder_.job().software.accumulation == GradientAccumulation::kFused;
+  const Split split = shape_.sequence_parallel ? Split::kRows : Split::kNone;
+  mix_.emplace();
+  own_tokens::Linear& logits = mix_->logits;
+  logits.name = "moe.mix_logits";
+  logits.result = shape_.statistics;
+  logits.input = input_.output;
+  logits.weight = builder_.own_tokens_matrix(
+      "moe.mix_weight", {{"moe.mix_weight", 2, shape_.hidden}}, true, accumulates);
+  logits.output = builder_.activation("moe.mix_logits", shape_.statistics, shape_.local_tokens, 2,
+                                      saved, split);
+  logits.output_gradient = builder_.activation("moe.mix_logits_gradient", shape_.statistics,
+                                               shape_.local_tokens, 2, gradient_copies(), split);
+  logits.input_gradient = builder_.residual_stream("moe.mix_input_gradient", shape_.storage, once);
+  mix_->experts_gradient =
+      builder_.residual_stream("moe.mix_experts_gradient", shape_.storage, once);
+  mix_->shared_gradient =
+      builder_.residual_stream("moe.mix_shared_gradient", shape_.storage, gradient_copies());
+  // Both are kept: the logits' gradients are made from them.
+  for (const int family : {combined_, shared_->output}) {
+    BufferFamily& kept = builder_.program().buffers[static_cast<std::size_t>(family)];
+    kept.per_layer = kept.per_micro_batch = true;
+  }
 }
 
 void MegatronMoe::make_shared() {
@@ -176,7 +174,7 @@ void MegatronMoe::make_shared() {
   first.name = "moe.shared_first";
   first.compute = shape_.compute;
   first.weight = builder_.matrix("moe.shared_first_weight", first_parts(model, "moe.shared", width),
-                                 0, true, accumulates);
+                                 0, true, accumulates, shape_.weight);
   first.input = input_.output;
   first.output = split("moe.shared_first_output", columns * widening(model), saved);
   first.output_gradient =
@@ -188,9 +186,9 @@ void MegatronMoe::make_shared() {
   megatron_1d::RowParallel& second = shared_->second;
   second.name = "moe.shared_second";
   second.compute = shape_.compute;
-  second.weight =
-      builder_.matrix("moe.shared_second_weight",
-                      {{"moe.shared.down_weight", shape_.hidden, width}}, 1, true, accumulates);
+  second.weight = builder_.matrix("moe.shared_second_weight",
+                                  {{"moe.shared.down_weight", shape_.hidden, width}}, 1, true,
+                                  accumulates, shape_.weight);
   second.input = shared_->activation;
   second.input_gradient = shared_->activation_gradient;
   shared_->output = second.output =
@@ -219,22 +217,26 @@ Routing MegatronMoe::routing(RoutingKind kind) const {
   result.experts = job.model.num_experts;
   result.per_token = model.per_token;
   result.columns = shape_.hidden;
-  const bool here = kind == RoutingKind::kSort || kind == RoutingKind::kUnsort;
-  result.rows = here ? received_rows() : shape_.sent_rows;
-  result.parts = static_cast<std::int64_t>(shape_.ep) * shape_.etp;
+  const bool sorts = kind == RoutingKind::kSort || kind == RoutingKind::kUnsort;
+  const bool chooses = kind == RoutingKind::kChoose || kind == RoutingKind::kChooseBackward;
+  if (gathers_tokens() && !chooses && !sorts) result.tokens = routed_tokens();
+  result.rows = sorts || gathers_tokens() ? received_rows() : shape_.sent_rows;
+  result.parts = gathers_tokens() ? 1 : group_ranks();
   result.local_experts = shape_.experts;
+  if (sorts) result.multiple = multiple();
   result.type = shape_.storage;
   result.score = rules_.score;
   result.groups = model.groups;
   result.groups_per_token = model.groups_per_token;
   if (kind == RoutingKind::kAssign) {
     result.capacity = shape_.capacity;
-    result.token_groups = job.plan.moe.token_groups;
+    result.token_groups = job.plan.moe.token_groups * (gathers_tokens() ? group_ranks() : 1);
+    result.own_experts = gathers_tokens();
     result.by_score = rules_.by_score;
     result.padded = rules_.padded;
   }
-  result.with_chosen =
-      chosen_ >= 0 && (kind == RoutingKind::kAssign || kind == RoutingKind::kChooseBackward);
+  const bool counts = kind == RoutingKind::kAssign && !gathers_tokens();
+  result.with_chosen = chosen_ >= 0 && (counts || kind == RoutingKind::kChooseBackward);
   // Switch Transformer, arXiv 2101.03961, equations 4 to 6, of a micro-batch's tokens.
   if (kind == RoutingKind::kChooseBackward && chosen_ >= 0) {
     result.auxiliary = rules_.auxiliary * static_cast<double>(result.experts) * shape_.loss_scale /
@@ -243,10 +245,24 @@ Routing MegatronMoe::routing(RoutingKind kind) const {
   return result;
 }
 
+// A token's weights, each a row of its own.
+Routing MegatronMoe::routing_of_weights(RoutingKind kind) const {
+  Routing result = routing(kind);
+  result.tokens *= result.per_token;
+  result.per_token = result.columns = 1;
+  result.type = shape_.statistics;
+  return result;
+}
+
 void MegatronMoe::route(OperationList& list) {
   own_tokens::forward(builder_, list, router_);
   list.add("moe.choose", routing(RoutingKind::kChoose), {{router_.output}},
            {{choice_}, {weights_}, {scores_}});
+  if (gathers_tokens()) {
+    if (chosen_ >= 0) count_chosen(list);
+    sum_chosen(list);
+    return assign_gathered(list);
+  }
   std::vector<BufferRef> assigned = {{counts_}, {rows_}};
   if (chosen_ >= 0) assigned.push_back({chosen_});
   list.add("moe.assign", routing(RoutingKind::kAssign), {{choice_}, {weights_}},
@@ -255,7 +271,7 @@ void MegatronMoe::route(OperationList& list) {
   if (!exchanges()) return;
   Collective gather;
   gather.kind = CollectiveKind::kAllGather;
-  gather.elements = builder_.job().model.num_experts * shape_.ep * shape_.etp;
+  gather.elements = builder_.job().model.num_experts * group_ranks();
   gather.type = DataType::kInt32;
   list.add("moe.counts_gather", gather, {{counts_}}, {{all_counts_}}, Cause::kExpertParallel);
   list.last().group = builder_.group({"etp", "ep"});
@@ -263,6 +279,17 @@ void MegatronMoe::route(OperationList& list) {
            {{received_}, {gathered_}});
   // token_dispatcher.py, cuda_sync_point.
   list.last().host_waits = rules_.host_learns_counts;
+}
+
+// Where the rank's rows are found among all gathered tokens, and its own choices counted apart.
+void MegatronMoe::count_chosen(OperationList& list) {
+  Routing own = routing(RoutingKind::kAssign);
+  own.tokens = shape_.local_tokens;
+  own.token_groups = builder_.job().plan.moe.token_groups;
+  own.own_experts = false;
+  own.with_chosen = true;
+  list.add("moe.count_chosen", own, {{choice_}, {weights_}},
+           {{own_counts_}, {own_rows_}, {chosen_}});
 }
 
 // Over the ranks that share a micro-batch's tokens.
@@ -276,114 +303,43 @@ void MegatronMoe::sum_chosen(OperationList& list) {
   list.last().group = group;
 }
 
-void MegatronMoe::exchange(OperationList& list, const std::string& name, CollectiveKind kind,
-                           Shares shares, const char* axis, std::int64_t rows, int from, int to) {
-  Collective collective;
-  collective.kind = kind;
-  collective.elements = rows * shape_.hidden;
-  collective.type = shape_.storage;
-  collective.shares = shares;
-  if (kind == CollectiveKind::kAllToAll) reduce_volume(collective);
-  const int counts = kind == CollectiveKind::kAllToAll ? counts_ : sends() ? received_ : counts_;
-  list.add(name, collective, {{from}, {counts}}, {{to}}, Cause::kExpertParallel);
-  list.last().group = builder_.group({axis});
-  list.last().by_load = true;
-}
-
-// DeepEP and HybridEP send a token once to each rank that holds experts of it, and over the network
-// once to each node, whose GPUs spread it among themselves.
-void MegatronMoe::reduce_volume(Collective& collective) const {
-  const ExpertPlan& moe = builder_.job().plan.moe;
-  if (moe.dispatch != Dispatch::kDeepEp && moe.dispatch != Dispatch::kHybridEp) return;
-  const DispatchVolume volume = dispatch_volume(builder_.job());
-  const auto elements = [&](double copies) {
-    const double rows = copies * static_cast<double>(shape_.local_tokens);
-    return static_cast<std::int64_t>(std::llround(rows)) * shape_.hidden;
-  };
-  collective.elements = std::min(collective.elements, elements(volume.ranks));
-  collective.network_elements = std::min(collective.elements, elements(volume.remote_nodes));
-}
-
-// Tokens travel beside what `meanwhile` adds; whoever uses them waits (await).
-void MegatronMoe::travel(OperationList& list, const Part& meanwhile) {
-  if (!overlaps()) return;
-  travelling_ = list.size() - 1;
-  list.last().stream = builder_.stream("ep");
-  list.last().after = {travelling_ - 1};
-  meanwhile();
-}
-
-void MegatronMoe::await(OperationList& list) {
-  if (travelling_ >= 0) list.last().after.push_back(travelling_);
-  travelling_ = -1;
-}
-
-void MegatronMoe::send(OperationList& list, const std::string& name, const Exchange& way,
-                       const Part& meanwhile) {
-  if (sends()) {
-    exchange(list, name + "_dispatch", CollectiveKind::kAllToAll, Shares::kByCounts, "ep",
-             shape_.sent_rows, way.sent, way.received);
-    travel(list, meanwhile);
-  }
-  if (gathers()) {
-    exchange(list, name + "_gather", CollectiveKind::kAllGather, Shares::kByCounts, "etp",
-             received_rows(), way.received, way.gathered);
-    await(list);
-  }
-  if (sorts()) {
-    list.add(name + "_sort", routing(RoutingKind::kSort), {{way.gathered}, {gathered_}},
-             {{way.sorted}});
-    list.last().by_load = true;
-    await(list);
-  }
-}
-
-void MegatronMoe::send_back(OperationList& list, const std::string& name, const Exchange& way,
-                            const Part& meanwhile) {
-  if (sorts()) {
-    list.add(name + "_unsort", routing(RoutingKind::kUnsort), {{way.sorted}, {gathered_}},
-             {{way.gathered}});
-    list.last().by_load = true;
-  }
-  if (gathers()) {
-    exchange(list, name + "_scatter", CollectiveKind::kReduceScatter, Shares::kByCounts, "etp",
-             received_rows(), way.gathered, way.received);
-  }
-  if (sends()) {
-    exchange(list, name + "_return", CollectiveKind::kAllToAll, Shares::kBackByCounts, "ep",
-             shape_.sent_rows, way.received, way.sent);
-    travel(list, meanwhile);
-  }
-}
-
-void MegatronMoe::grouped(OperationList& list, const Linear& linear, GemmRole role) {
+GroupedGemm MegatronMoe::product(const Linear& linear, GemmRole role) const {
   const Parameter& weight = builder_.parameter(linear.weight);
   GroupedGemm gemm;
   gemm.role = role;
   gemm.groups = shape_.experts;
-  gemm.m = received_rows();
+  gemm.m = expert_rows();
   gemm.n = weight.rows / shape_.experts;
   gemm.k = weight.columns;
   gemm.type = shape_.compute;
   gemm.output = shape_.storage;
+  gemm.multiple = multiple();
+  return gemm;
+}
+
+void MegatronMoe::grouped(OperationList& list, const Linear& linear, GemmRole role) {
   const bool forward = role == GemmRole::kForward;
-  list.add(linear.name + (forward ? "" : "_dgrad"), gemm,
-           {{forward ? linear.input : linear.output_gradient}, {weight.family}, {gathered_}},
-           {{forward ? linear.output : linear.input_gradient}});
+  BufferRef input{forward ? linear.input : linear.output_gradient};
+  BufferRef weight{builder_.parameter(linear.weight).family};
+  if (linear.quantised) {
+    const QuantisedLinear& copies = *linear.quantised;
+    input = forward ? copies.quantise_input(list, input) : copies.quantise_gradient(list, input);
+    weight = forward ? copies.forward_weight(list) : copies.backward_weight(list);
+  }
+  list.add(linear.name + (forward ? "" : "_dgrad"), product(linear, role),
+           {input, weight, {gathered_}}, {{forward ? linear.output : linear.input_gradient}});
   list.last().by_load = true;
   await(list);
 }
 
 void MegatronMoe::weight_gradient(OperationList& list, const Linear& linear) {
   const Parameter& weight = builder_.parameter(linear.weight);
-  GroupedGemm gemm;
-  gemm.role = GemmRole::kWeightGradient;
-  gemm.groups = shape_.experts;
-  gemm.m = received_rows();
-  gemm.n = weight.rows / shape_.experts;
-  gemm.k = weight.columns;
-  gemm.type = shape_.compute;
+  GroupedGemm gemm = product(linear, GemmRole::kWeightGradient);
   std::vector<BufferRef> reads = {{linear.output_gradient}, {linear.input}, {gathered_}};
+  if (linear.quantised) {
+    reads = {
+        linear.quantised->gradient_by_columns(), linear.quantised->input_by_columns(), {gathered_}};
+  }
   if (builder_.job().software.accumulation == GradientAccumulation::kFused) {
     gemm.accumulate = true;
     gemm.output = shape_.gradient;
@@ -392,7 +348,6 @@ void MegatronMoe::weight_gradient(OperationList& list, const Linear& linear) {
     list.last().by_load = true;
     return;
   }
-  gemm.output = shape_.storage;
   list.add(linear.name + "_wgrad", gemm, std::move(reads), {{weight.scratch}});
   list.last().by_load = true;
   megatron_1d::accumulate(builder_, list, linear.name + "_accumulate", weight);
@@ -418,6 +373,21 @@ void MegatronMoe::activation(OperationList& list, const std::string& name, std::
   list.add(name, kernel, std::move(reads), {{result}});
 }
 
+// With the weights of the rows, where they have come along.
+void MegatronMoe::expert_activation(OperationList& list, bool backward) {
+  std::vector<BufferRef> reads = {{first_.output}};
+  if (backward) reads.insert(reads.begin(), {second_.input_gradient});
+  const std::string name = backward ? "moe.activation_backward" : "moe.activation";
+  activation(list, name, expert_rows(), shape_.expert_intermediate, std::move(reads),
+             backward ? first_.output_gradient : second_.input, backward);
+  TemplateOperation& added = list.last();
+  added.by_load = true;
+  if (!sends_weights()) return;
+  std::get<Kernel>(added.operation).bias = true;
+  added.reads.push_back({sent_weights_.read});
+  if (backward) added.writes.push_back({sent_weights_gradient_.sorted});
+}
+
 void MegatronMoe::add(OperationList& list, const std::string& name, KernelKind kind, int a, int b,
                       int sum) {
   Kernel kernel;
@@ -430,52 +400,116 @@ void MegatronMoe::add(OperationList& list, const std::string& name, KernelKind k
 
 void MegatronMoe::forward(OperationList& list) {
   route(list);
-  list.add("moe.permute", routing(RoutingKind::kPermute), {{input_.output}, {rows_}}, {{in_.sent}});
-  send(list, "moe.input", in_, [&] { shared_first(list); });
+  permute(list, "moe.permute", {input_.output}, in_);
+  if (sends_weights()) {
+    list.add("moe.permute_weights", routing_of_weights(RoutingKind::kPermute),
+             {{weights_}, {rows_}}, {{sent_weights_.made}});
+  }
+  const Ways in = sends_weights() ? Ways{&sent_weights_, &in_} : Ways{&in_};
+  send(list, in, [&] { shared_first(list); });
   grouped(list, first_, GemmRole::kForward);
-  activation(list, "moe.activation", received_rows(), shape_.expert_intermediate, {{first_.output}},
-             second_.input, false);
-  list.last().by_load = true;
+  expert_activation(list, false);
   grouped(list, second_, GemmRole::kForward);
-  send_back(list, "moe.output", out_, [&] { shared_second(list); });
-  list.add("moe.combine", routing(RoutingKind::kCombine), {{out_.sent}, {rows_}, {weights_}},
-           {{shared_ ? combined_ : output_}});
-  await(list);
+  send_back(list, {&out_}, [&] { shared_second(list); });
+  combine(list, shared_ ? combined_ : output_);
   if (!shared_) return;
   if (!overlaps()) {
     shared_first(list);
     shared_second(list);
   }
+  if (mix_) return mix(list);
   add(list, "moe.shared_add", KernelKind::kResidualAdd, combined_, shared_->output, output_);
 }
 
-void MegatronMoe::backward(OperationList& list, BufferRef output_gradient, bool weights) {
+void MegatronMoe::combine(OperationList& list, int result) {
+  if (sends_weights()) return permute_back(list, "moe.combine", out_, result);
+  const int sums = gathers_tokens() ? all_sums_ : result;
+  const int weights = gathers_tokens() ? all_weights_ : weights_;
+  list.add("moe.combine", routing(RoutingKind::kCombine), {{out_.sent}, {rows_}, {weights}},
+           {{sums}});
+  list.last().by_load = gathers_tokens();
+  await(list);
+  if (!gathers_tokens()) return;
+  scatter_sums(list, "moe.output_sums_scatter", sums, result, shape_.hidden, shape_.storage);
+}
+
+void MegatronMoe::combine_backward(OperationList& list, BufferRef output_gradient) {
+  if (sends_weights()) {
+    return permute(list, "moe.combine_backward", output_gradient, out_gradient_);
+  }
+  if (!gathers_tokens()) {
+    list.add("moe.combine_backward", routing(RoutingKind::kCombineBackward),
+             {output_gradient, {out_.sent}, {rows_}, {weights_}},
+             {{out_gradient_.made}, {weights_gradient_}});
+    return;
+  }
+  gather_tokens(list, "moe.output_gradient_tokens_gather", output_gradient, all_tokens_,
+                shape_.hidden, shape_.storage);
   list.add("moe.combine_backward", routing(RoutingKind::kCombineBackward),
-           {output_gradient, {out_.sent}, {rows_}, {weights_}},
-           {{out_gradient_.sent}, {weights_gradient_}});
-  send(list, "moe.output_gradient", out_gradient_,
-       [&] { shared_second_backward(list, output_gradient, weights); });
+           {{all_tokens_}, {out_.sent}, {rows_}, {all_weights_}},
+           {{out_gradient_.made}, {all_weights_gradient_}});
+  list.last().by_load = true;
+  scatter_sums(list, "moe.weights_gradient_scatter", all_weights_gradient_, weights_gradient_,
+               builder_.job().model.experts.per_token, shape_.statistics);
+}
+
+Kernel MegatronMoe::mix_kernel(KernelKind kind) const {
+  Kernel kernel;
+  kernel.kind = kind;
+  kernel.rows = shape_.local_tokens;
+  kernel.columns = shape_.hidden;
+  kernel.type = kernel.output = shape_.storage;
+  return kernel;
+}
+
+void MegatronMoe::mix(OperationList& list) {
+  own_tokens::forward(builder_, list, mix_->logits);
+  list.add("moe.mix", mix_kernel(KernelKind::kMixForward),
+           {{combined_}, {shared_->output}, {mix_->logits.output}}, {{output_}});
+}
+
+void MegatronMoe::mix_backward(OperationList& list, BufferRef output_gradient) {
+  list.add("moe.mix_backward", mix_kernel(KernelKind::kMixBackward),
+           {output_gradient, {combined_}, {shared_->output}, {mix_->logits.output}},
+           {{mix_->experts_gradient}, {mix_->shared_gradient}, {mix_->logits.output_gradient}});
+}
+
+void MegatronMoe::backward(OperationList& list, BufferRef output_gradient, bool weights) {
+  BufferRef shared_gradient = output_gradient;
+  if (mix_) {
+    mix_backward(list, output_gradient);
+    output_gradient = {mix_->experts_gradient};
+    shared_gradient = {mix_->shared_gradient};
+  }
+  combine_backward(list, output_gradient);
+  send(list, {&out_gradient_}, [&] { shared_second_backward(list, shared_gradient, weights); });
   grouped(list, second_, GemmRole::kInputGradient);
   if (weights) weight_gradient(list, second_);
-  activation(list, "moe.activation_backward", received_rows(), shape_.expert_intermediate,
-             {{second_.input_gradient}, {first_.output}}, first_.output_gradient, true);
-  list.last().by_load = true;
+  expert_activation(list, true);
   grouped(list, first_, GemmRole::kInputGradient);
   if (weights) weight_gradient(list, first_);
-  send_back(list, "moe.input_gradient", in_gradient_,
-            [&] { shared_first_backward(list, weights); });
-  list.add("moe.permute_backward", routing(RoutingKind::kPermuteBackward),
-           {{in_gradient_.sent}, {rows_}}, {{input_.output_gradient}});
-  await(list);
+  const Ways back =
+      sends_weights() ? Ways{&sent_weights_gradient_, &in_gradient_} : Ways{&in_gradient_};
+  send_back(list, back, [&] { shared_first_backward(list, weights); });
+  permute_back(list, "moe.permute_backward", in_gradient_, input_.output_gradient);
+  if (sends_weights()) {
+    list.add("moe.permute_weights_backward", routing_of_weights(RoutingKind::kPermuteBackward),
+             {{sent_weights_gradient_.sent}, {rows_}}, {{weights_gradient_}});
+  }
   choose_backward(list, weights);
   if (!shared_) return;
   if (!overlaps()) {
-    shared_second_backward(list, output_gradient, weights);
+    shared_second_backward(list, shared_gradient, weights);
     shared_first_backward(list, weights);
   }
   add(list, "moe.shared_gradient_add", KernelKind::kGradientAdd, input_.output_gradient,
       shared_->first.input_gradient, input_.output_gradient);
   list.last().after = std::exchange(shared_after_, {});
+  if (!mix_) return;
+  own_tokens::backward_input(builder_, list, mix_->logits);
+  add(list, "moe.mix_gradient_add", KernelKind::kGradientAdd, input_.output_gradient,
+      mix_->logits.input_gradient, input_.output_gradient);
+  if (weights) own_tokens::backward_weight(builder_, list, mix_->logits);
 }
 
 void MegatronMoe::choose_backward(OperationList& list, bool weights) {
@@ -495,7 +529,8 @@ void MegatronMoe::backward_weight(OperationList& list, BufferRef output_gradient
   own_tokens::backward_weight(builder_, list, router_);
   if (!shared_) return;
   megatron_1d::RowParallel second = shared_->second;
-  second.output_gradient = output_gradient;
+  second.output_gradient = mix_ ? BufferRef{mix_->shared_gradient} : output_gradient;
+  if (mix_) own_tokens::backward_weight(builder_, list, mix_->logits);
   const int gathered = megatron_1d::gather_again(builder_, list, shared_->first);
   megatron_1d::backward_weight(builder_, list, second);
   megatron_1d::backward_weight(builder_, list, shared_->first, gathered);

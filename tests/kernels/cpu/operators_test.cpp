@@ -150,6 +150,42 @@ TEST_F(Operators, ActivationsWithBiasHaveTheirDifferencesAsGradients) {
   }
 }
 
+TEST_F(Operators, SwigluWithWeightsScalesItsRowsAndItsGradientsAreDifferences) {
+  OwnedMatrix x = OwnedMatrix::random(3, 8, engine_), weights = OwnedMatrix::random(3, 1, engine_);
+  const OwnedMatrix dy = OwnedMatrix::random(3, 4, engine_);
+  OwnedMatrix plain(3, 4), y(3, 4), dx(3, 8), dweights(3, 1);
+  run(kernel(KernelKind::kSwigluForward, 3, 4), {&x}, {&plain});
+  run(kernel(KernelKind::kSwigluForward, 3, 4, true), {&x, &weights}, {&y});
+  EXPECT_NEAR(y.at(2, 1), weights.at(2) * plain.at(2, 1), 1e-15);
+  run(kernel(KernelKind::kSwigluBackward, 3, 4, true), {&dy, &x, &weights}, {&dx, &dweights});
+  const auto loss = [&] {
+    OwnedMatrix out(3, 4);
+    run(kernel(KernelKind::kSwigluForward, 3, 4, true), {&x, &weights}, {&out});
+    return dot(out, dy);
+  };
+  EXPECT_LT(gradient_error(x, dx, loss), kDifferenceLimit);
+  EXPECT_LT(gradient_error(weights, dweights, loss), kDifferenceLimit);
+}
+
+TEST_F(Operators, MixWeighsTwoRowsByTheSoftmaxOfTheirLogits) {
+  OwnedMatrix a = OwnedMatrix::random(3, 4, engine_), b = OwnedMatrix::random(3, 4, engine_),
+              logits = OwnedMatrix::random(3, 2, engine_);
+  const OwnedMatrix dy = OwnedMatrix::random(3, 4, engine_);
+  OwnedMatrix y(3, 4), da(3, 4), db(3, 4), dlogits(3, 2);
+  run(kernel(KernelKind::kMixForward, 3, 4), {&a, &b, &logits}, {&y});
+  const double first = std::exp(logits.at(1, 0)), second = std::exp(logits.at(1, 1));
+  EXPECT_NEAR(y.at(1, 3), (first * a.at(1, 3) + second * b.at(1, 3)) / (first + second), 1e-14);
+  run(kernel(KernelKind::kMixBackward, 3, 4), {&dy, &a, &b, &logits}, {&da, &db, &dlogits});
+  const auto loss = [&] {
+    OwnedMatrix out(3, 4);
+    run(kernel(KernelKind::kMixForward, 3, 4), {&a, &b, &logits}, {&out});
+    return dot(out, dy);
+  };
+  EXPECT_LT(gradient_error(a, da, loss), kDifferenceLimit);
+  EXPECT_LT(gradient_error(b, db, loss), kDifferenceLimit);
+  EXPECT_LT(gradient_error(logits, dlogits, loss), kDifferenceLimit);
+}
+
 TEST_F(Operators, SwigluBackwardIsItsDifference) {
   OwnedMatrix x = OwnedMatrix::random(3, 8, engine_);
   const OwnedMatrix dy = OwnedMatrix::random(3, 4, engine_);

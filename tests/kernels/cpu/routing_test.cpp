@@ -197,6 +197,34 @@ TEST(SortKernel, BringsRowsFromSourceMajorToExpertMajorAndBack) {
   EXPECT_THAT(values(back), ElementsAre(1, 2, 3, 4, 5, 0));
 }
 
+TEST(SortKernel, BeginsEachExpertAtAMultipleWithZerosBetween) {
+  // As above, in fours: expert 0 has rows a d e and a zero, expert 1 b c and zeros.
+  OwnedMatrix x(5, 1), sorted(9, 1), back(5, 1);
+  for (std::int64_t i = 0; i < 5; ++i) x.set(i, static_cast<double>(i + 1));
+  const OwnedMatrix gathered = counts(2, 2, {1, 2, 2, 0});
+  Routing sort = routing(RoutingKind::kSort, 5, 2, 1, 1);
+  sort.parts = 2;
+  sort.multiple = 4;
+  run(sort, {&x, &gathered}, {&sorted});
+  EXPECT_THAT(values(sorted), ElementsAre(1, 4, 5, 0, 2, 3, 0, 0, 0));
+  sort.kind = RoutingKind::kUnsort;
+  run(sort, {&sorted, &gathered}, {&back});
+  EXPECT_THAT(values(back), ElementsAre(1, 2, 3, 4, 5));
+}
+
+TEST(AssignKernel, OfGatheredTokensTakesTheChoicesOfItsOwnExperts) {
+  const OwnedMatrix choice = counts(4, 1, {3, 0, 2, 3}), weights(4, 1);
+  OwnedMatrix taken(1, 2, DataType::kInt32), rows(4, 1, DataType::kInt32);
+  Routing assign = routing(RoutingKind::kAssign, 4, 4, 1);
+  assign.own_experts = true;
+  assign.local_experts = 2;
+  Placement placement;
+  placement.expert_rank = 1;  // experts 2 and 3
+  run(assign, {&choice, &weights}, {&taken, &rows}, placement);
+  EXPECT_THAT(values(taken), ElementsAre(1, 2));
+  EXPECT_THAT(values(rows), ElementsAre(1, -1, 0, 2));
+}
+
 TEST(PermuteKernel, GradientsAreTheirDifferences) {
   constexpr std::int64_t kTokens = 4, kColumns = 3;
   std::mt19937_64 engine(7);
@@ -219,6 +247,27 @@ TEST(PermuteKernel, GradientsAreTheirDifferences) {
   EXPECT_LT(gradient_error(x, dx, loss), kDifferenceLimit);
   EXPECT_LT(gradient_error(weights, dweights, loss), kDifferenceLimit);
   EXPECT_EQ(dweights.at(1, 1), 0);
+}
+
+TEST(GroupedGemmKernel, FindsEachExpertsRowsAtAMultiple) {
+  // Two experts that multiply by 10 and by 100; rows of the first end after one, the second begins
+  // at the third.
+  const OwnedMatrix split = counts(1, 2, {1, 2});
+  OwnedMatrix x(4, 1), w(2, 1), y(4, 1), dw(2, 1);
+  for (std::int64_t i = 0; i < 4; ++i) x.set(i, static_cast<double>(i + 1));
+  w.set(0, 10);
+  w.set(1, 100);
+  GroupedGemm gemm;
+  gemm.groups = 2;
+  gemm.m = 4;
+  gemm.n = gemm.k = 1;
+  gemm.type = gemm.output = DataType::kFp64;
+  gemm.multiple = 2;
+  run(gemm, {&x, &w, &split}, {&y});
+  EXPECT_THAT(values(y), ElementsAre(10, 0, 300, 400));
+  gemm.role = GemmRole::kWeightGradient;
+  run(gemm, {&y, &x, &split}, {&dw});
+  EXPECT_THAT(values(dw), ElementsAre(10, 300 * 3 + 400 * 4));
 }
 
 TEST(GroupedGemmKernel, MultipliesEachExpertsRowsAndItsGradientsAreDifferences) {
