@@ -156,16 +156,25 @@ std::vector<std::size_t> free_parameters(const std::vector<AttentionSample>& sam
   return free;
 }
 
-Parameters solve(const std::vector<AttentionSample>& samples, AttentionKernel kernel,
-                 int multiprocessors, double backward_ratio) {
+struct Question {
+  AttentionKernel kernel = AttentionKernel::kFlash2;
+  int multiprocessors = 1;
+  double backward_ratio = 1;
+  std::optional<FlopRate> fastest;
+};
+
+Parameters solve(const std::vector<AttentionSample>& samples, const Question& question) {
+  const auto& [kernel, multiprocessors, backward_ratio, fastest] = question;
   const Parameters start = start_of(samples, kernel, backward_ratio);
   const std::vector<std::size_t> free = free_parameters(samples);
-  const auto expanded = [&](const std::vector<double>& part) {
+  const auto expanded = [&, fastest = fastest](const std::vector<double>& part) {
     Parameters x = start;
     for (std::size_t i = 0; i < free.size(); ++i) x[free[i]] = part[i];
+    if (fastest) x[kRate] = std::min(x[kRate], std::log(fastest->per_second * 1e-12));
     return x;
   };
-  const auto loss = [&](const std::vector<double>& part) {
+  const auto loss = [&, kernel = kernel,
+                     multiprocessors = multiprocessors](const std::vector<double>& part) {
     const Decoded decoded = decode(expanded(part), kernel);
     double sum = 0;
     for (const AttentionSample& sample : samples) {
@@ -211,9 +220,11 @@ auto shape_key(const AttentionSample& sample) {
 }  // namespace
 
 AttentionFit fit_attention(const std::vector<AttentionSample>& samples, AttentionKernel kernel,
-                           int multiprocessors, double backward_ratio) {
+                           int multiprocessors, double backward_ratio,
+                           std::optional<FlopRate> fastest) {
+  const Question question{kernel, multiprocessors, backward_ratio, fastest};
   AttentionFit fit;
-  const Decoded decoded = decode(solve(samples, kernel, multiprocessors, backward_ratio), kernel);
+  const Decoded decoded = decode(solve(samples, question), kernel);
   fit.forward = decoded.forward;
   fit.backward = decoded.backward;
   add_points(samples, decoded, multiprocessors, fit.forward, fit.backward);
@@ -229,7 +240,7 @@ AttentionFit fit_attention(const std::vector<AttentionSample>& samples, Attentio
       if (fold_of[shape_key(sample)] != fold) others.push_back(sample);
     }
     if (others.empty() || others.size() == samples.size()) continue;
-    const Decoded partial = decode(solve(others, kernel, multiprocessors, backward_ratio), kernel);
+    const Decoded partial = decode(solve(others, question), kernel);
     AttentionRate forward = partial.forward;
     AttentionRate backward = partial.backward;
     add_points(others, partial, multiprocessors, forward, backward);

@@ -23,8 +23,11 @@ struct AttentionFit {
   std::vector<double> errors;  // in order of the samples
 };
 
-// `backward_ratio`: rate backward over forward, where no sample tells it.
+// `backward_ratio`: rate backward over forward, where no sample tells it. `fastest`: the most that
+// the kernel reaches forward at any shape, where its authors say so; samples of short sequences
+// alone do not tell it.
 AttentionFit fit_attention(const std::vector<AttentionSample>& samples, AttentionKernel kernel,
-                           int multiprocessors, double backward_ratio);
+                           int multiprocessors, double backward_ratio,
+                           std::optional<FlopRate> fastest = std::nullopt);
 
 }  // namespace headway

@@ -28,6 +28,9 @@ constexpr double kFlash1Forward = 115;
 constexpr double kFlash1Backward = 95;
 constexpr double kFlash1Band = 0.2;
 constexpr double kFlash2BackwardStart = 150.0 / 185.0;
+// "50-73 % of the theoretical maximum" (Dao 2023, abstract): the most that its forward pass
+// reaches.
+constexpr double kFlash2Fastest = 0.73;
 // cuBLAS kernels for operands without 16-byte alignment: head sizes 108 and 150 of the BLOOM
 // scaling runs and unpadded vocabularies take about twice the time.
 constexpr double kMisaligned = 2.0;
@@ -58,7 +61,8 @@ void add_attention(const PointSet& points, Profile& profile) {
     samples.push_back(sample);
   }
   AttentionFit fit = fit_attention(samples, AttentionKernel::kFlash2,
-                                   profile.device.multiprocessors, kFlash2BackwardStart);
+                                   profile.device.multiprocessors, kFlash2BackwardStart,
+                                   profile.device.dense_peak.at(DataType::kBf16) * kFlash2Fastest);
   for (AttentionRate* rate : {&fit.forward, &fit.backward}) {
     rate->sustained_factor = kSustained;
     rate->source = "fa-readme-plot (FA2) and simumax-a100pcie in calibration/points/attention.csv";
