@@ -113,7 +113,6 @@ void read_machine_side(SourcedValues& values, Software& software) {
   values.boolean("launch_blocking", software.launch_blocking);
   values.time("host_per_kernel_forward", software.host_per_kernel_forward);
   values.time("host_per_kernel_backward", software.host_per_kernel_backward);
-  values.time("host_per_collective", software.host_per_collective);
   values.time("host_per_micro_batch", software.host_per_micro_batch);
   values.time("host_per_step", software.host_per_step);
   values.take("host_tp_jitter", software.host_tp_jitter, factors);

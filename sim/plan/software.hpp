@@ -70,9 +70,6 @@ struct Software {
   // per step. `host_tp_jitter[i]` multiplies them at tp = 2^i: a collective waits for the slowest
   // host.
   Time host_per_kernel_forward, host_per_kernel_backward, host_per_micro_batch, host_per_step;
-  // What a collective costs the host beyond the launch of its kernel: the wrapper that checks and
-  // posts it, and the autograd function around it.
-  Time host_per_collective;
   std::vector<double> host_tp_jitter;
   Time p2p_blocking;  // both ends of a p2p are blocked for this long, beyond the transfer
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "sim/program/weight_versions.hpp"
-
 namespace headway {
 
 namespace {
@@ -138,7 +136,6 @@ ParameterId ProgramBuilder::parameter(BufferFamily family, const std::vector<Par
   family.category = BufferCategory::kParameter;
 
   BufferFamily gradient = family;
-  family.per_micro_batch = keeps_weight_versions(job_.plan);
   gradient.name += "_gradient";
   gradient.category = BufferCategory::kGradient;
   gradient.type = shape_.gradient;

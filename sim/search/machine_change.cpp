@@ -63,8 +63,7 @@ void scale_links(Job& job, const std::string& kind, double factor) {
 
 bool scale_host(Software& software, double factor) {
   Time* const times[] = {&software.host_per_kernel_forward, &software.host_per_kernel_backward,
-                         &software.host_per_collective, &software.host_per_micro_batch,
-                         &software.host_per_step};
+                         &software.host_per_micro_batch, &software.host_per_step};
   bool any = false;
   for (Time* const time : times) {
     any = any || *time > Time::zero();

@@ -142,6 +142,19 @@ double Encounters::speed_factor(int rank) const {
   return found == machine_.slow_ranks.end() ? 1.0 : found->second;
 }
 
+namespace {
+std::int64_t load_of(const TemplateOperation& operation, const Software& software) {
+  return std::llround(static_cast<double>(kNominalLoad) / network_efficiency(operation, software));
+}
+}  // namespace
+
+double Encounters::share_of_load(const TemplateOperation& operation) const {
+  if (is_message(operation)) return 1;
+  const std::int64_t most = family_loads_[static_cast<std::size_t>(operation.group)];
+  return most == 0 ? 1
+                   : static_cast<double>(load_of(operation, software_)) / static_cast<double>(most);
+}
+
 // Families whose collectives are worth loading links with: more than a scalar crosses nodes.
 void Encounters::find_family_loads() {
   family_loads_.assign(program_.groups.size(), 0);
@@ -151,10 +164,8 @@ void Encounters::find_family_loads() {
       if (collective == nullptr || is_message(operation)) continue;
       constexpr Bytes kScalar{4096};  // below this only latency counts
       if (size(*collective) <= kScalar) continue;
-      const double efficiency = network_efficiency(operation, software_);
       auto& load = family_loads_[static_cast<std::size_t>(operation.group)];
-      load = std::max<std::int64_t>(load,
-                                    std::llround(static_cast<double>(kNominalLoad) / efficiency));
+      load = std::max(load, load_of(operation, software_));
     }
   }
 }

@@ -70,6 +70,10 @@ class Encounters {
   double link_capacity(std::size_t link) const { return link_capacities_[link]; }
   int kind_of(int rank) const { return kind_of_rank_[static_cast<std::size_t>(rank)]; }
 
+  // What a collective loads its group's links with, over what the group's collective of least
+  // efficiency does, which `structure` holds: 1 but where collectives of two kinds share a group.
+  double share_of_load(const TemplateOperation& operation) const;
+
   // Which role an operation gives to a rank that runs it: an index for role(); kNoIndex for work of
   // the rank alone.
   int role_index(const TemplateOperation& operation) const;

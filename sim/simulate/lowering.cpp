@@ -33,6 +33,33 @@ bool is_forward(const Pass& pass) {
   return pass.stage >= 0 && letter != std::string::npos && pass.name[letter] == 'F';
 }
 
+// What autograd runs: work of a backward pass, but for what of the forward pass runs in it again,
+// which the framework issues as it did the first time.
+bool is_of_gradients(const Operation& operation) {
+  if (const auto* gemm = std::get_if<Gemm>(&operation)) return gemm->role != GemmRole::kForward;
+  if (const auto* gemm = std::get_if<GroupedGemm>(&operation)) {
+    return gemm->role != GemmRole::kForward;
+  }
+  const auto* attention = std::get_if<Attention>(&operation);
+  return attention != nullptr && attention->backward;
+}
+
+bool is_multiplication(const Operation& operation) {
+  return std::holds_alternative<Gemm>(operation) ||
+         std::holds_alternative<GroupedGemm>(operation) ||
+         std::holds_alternative<Attention>(operation);
+}
+
+bool runs_forward_again(const Template& of, const Operation& operation) {
+  if (is_multiplication(operation)) return !is_of_gradients(operation);
+  bool any = false;
+  for (const TemplateOperation& each : of.operations) {
+    if (is_of_gradients(each.operation)) return false;
+    any = any || is_multiplication(each.operation);
+  }
+  return any;
+}
+
 class Lowering {
  public:
   explicit Lowering(const LoweringInput& input)
@@ -275,9 +302,7 @@ class Lowering {
     if (software.launch == Launch::kCudaGraph) return Time::zero();
     const Time each =
         backward ? software.host_per_kernel_backward : software.host_per_kernel_forward;
-    const bool posts = collective_of(operation) != nullptr && !is_message(operation);
-    const Time posting = posts ? software.host_per_collective : Time::zero();
-    return Time::from_seconds((each.seconds() * price.launches + posting.seconds()) * factor);
+    return Time::from_seconds(each.seconds() * price.launches * factor);
   }
 
   TaskTemplate make_template(const std::vector<TaskOrigin>& origins,
@@ -293,14 +318,15 @@ class Lowering {
         step = origin.step;
         first_of_step = static_cast<int>(i);
       }
+      const Template& one = program_.templates[static_cast<std::size_t>(origin.template_index)];
       const TemplateOperation& operation =
-          program_.templates[static_cast<std::size_t>(origin.template_index)]
-              .operations[static_cast<std::size_t>(origin.operation)];
+          one.operations[static_cast<std::size_t>(origin.operation)];
       const OperationPrice& price = pricer_.price(origin.price);
+      const bool autograd = backward && !runs_forward_again(one, operation.operation);
       Task task;
       task.stream = operation.stream;
       task.duration = price.price.time;
-      task.host = host_time(operation, price, backward);
+      task.host = host_time(operation, price, autograd);
       task.host_waits = host_waits(operation);
       task.label = static_cast<int>(i);
       task.cause = static_cast<int>(operation.cause);
@@ -320,15 +346,12 @@ class Lowering {
 
   bool host_waits(const TemplateOperation& operation) const {
     const Software& software = input_.software;
-    const auto* kernel = std::get_if<Kernel>(&operation.operation);
-    if (kernel != nullptr && kernel->on_host) return true;  // the host itself is at work
     if (operation.host_waits || (software.launch_blocking && operation.stream == 0)) return true;
     const auto* host = std::get_if<HostWork>(&operation.operation);
     return software.data_synchronises && host != nullptr && host->kind == HostKind::kMicroBatch;
   }
 
   static int sensitivity(const TemplateOperation& operation) {
-    if (HostCost::prices(operation.operation)) return kNoIndex;
     if (std::holds_alternative<Gemm>(operation.operation) ||
         std::holds_alternative<GroupedGemm>(operation.operation) ||
         std::holds_alternative<Attention>(operation.operation)) {
@@ -425,10 +448,12 @@ class Lowering {
     Activity activity;
     activity.members = is_message(operation) ? 2 : distinct_classes_[group];
     activity.environment = sets_environment(operation, rank) ? kCollectiveEnvironment : kNoIndex;
-    const double rate = rate_alone(price.collective);
+    // In units of the group's heaviest load.
+    const double share = encounters_.share_of_load(operation);
+    const double rate = rate_alone(price.collective) * share;
     if (group_loads_[group].count > 0 && rate > 0) {
       activity.latency = price.collective.latency;
-      activity.work = price.collective.wire_bytes;
+      activity.work = std::llround(static_cast<double>(price.collective.wire_bytes) * share);
       activity.rate_limit = rate;
       activity.first_load = group_loads_[group].first;
       activity.load_count = group_loads_[group].count;

@@ -90,8 +90,7 @@ Correction anchored_by(const MeasuredRun& run) { return Anchor(run).run(); }
 Software corrected(Software software, const Correction& correction) {
   const double factor = correction.factor(Cause::kHost);
   for (Time* const time : {&software.host_per_kernel_forward, &software.host_per_kernel_backward,
-                           &software.host_per_collective, &software.host_per_micro_batch,
-                           &software.host_per_step}) {
+                           &software.host_per_micro_batch, &software.host_per_step}) {
     *time = Time::from_seconds(time->seconds() * factor);
   }
   return software;

@@ -34,7 +34,7 @@ std::vector<JobOverride> decide_assumed(const MeasuredRun& run, const Job& job,
   if (!assumed || job.plan.recompute != Recompute::kFull || !one_device_holds(run, job, device)) {
     return {};
   }
-  return {{"plan.recompute", "none", "assumed recompute"}};
+  return {{"plan.recompute", "selective", "assumed recompute"}};
 }
 
 }  // namespace headway

@@ -69,6 +69,25 @@ TEST(Layer, OfAnUnfusedFrameworkThatAccumulatesApart) {
   expect_golden("gpt_unfused.txt", model_text(job));
 }
 
+// Megatron-LM, fused_softmax.py: batch x heads of a rank must divide by 4, else scale, mask and
+// softmax are kernels of their own.
+TEST(Layer, TheFusedSoftmaxTakesFourRowsOfScoresTogether) {
+  const auto is_fused = [](const Job& job) {
+    const Program program = lower(job);
+    for (const TemplateOperation& operation : template_named(program, "layer.forward").operations) {
+      const auto* core = std::get_if<Attention>(&operation.operation);
+      if (core != nullptr) return core->fused;
+    }
+    ADD_FAILURE() << "no attention";
+    return false;
+  };
+  EXPECT_TRUE(is_fused(small_job()));                    // 4 heads
+  EXPECT_FALSE(is_fused(spread(small_job(), 2, 1, 1)));  // 2 of them on a rank
+  Job two_sequences = small_job();
+  two_sequences.plan.micro_batch = 2;
+  EXPECT_TRUE(is_fused(spread(two_sequences, 2, 1, 1)));
+}
+
 struct Traffic {
   int count = 0;
   std::int64_t elements = 0;

@@ -52,6 +52,27 @@ TEST(ContextParallelStep, FoldedEqualsUnfoldedWhereRanksDiffer) {
   }
 }
 
+// Exchanges of heads and reductions of gradients share a group here; what the framework's
+// reductions reach of the network says nothing of the exchanges.
+TEST(ContextParallelStep, AnExchangeIsNotSlowedByWhatReductionsReach) {
+  Problems problems;
+  const JobReading reading = read_job(JsonNode::parse_text(R"({
+        "model": {"hidden_size": 4096, "num_hidden_layers": 4, "num_attention_heads": 32,
+                  "intermediate_size": 16384, "vocab_size": 51200, "hidden_act": "gelu"},
+        "cluster": {"topology": "dgx-h100", "gpus": 16}, "sequence_length": 65536,
+        "global_batch": 1, "plan": {"cp": 16, "cp_kind": "ulysses"}})",
+                                                           "job"),
+                                      {}, problems);
+  problems.throw_if_any();
+  Job job = *reading.job;
+  const auto exchanging = [&](double efficiency) {
+    job.software.dp_network_efficiency = efficiency;
+    const DeviceTotals totals = simulate_step(job, h100()).timeline.devices.front();
+    return totals.busy[static_cast<std::size_t>(Cause::kContextParallel)];
+  };
+  EXPECT_EQ(exchanging(1), exchanging(0.25));
+}
+
 TEST(ContextParallelStep, ARingHidesWhatAGatherExposes) {
   const auto exposed = [](const SimulatedStep& step) {
     const DeviceTotals& totals = step.timeline.devices.front();

@@ -61,6 +61,22 @@ TEST(SimulatedStep, AHostThatWaitsForItsDataCannotRunAhead) {
   EXPECT_GT(simulate_step(job, a100()).timeline.makespan, ahead);
 }
 
+// What runs again in a backward pass is issued by the same Python as the first time: 15 kernels a
+// layer (two norms, four products, their biases and activation, five of attention's core, two
+// residuals), where autograd's own kernels are free here.
+TEST(SimulatedStep, WhatRunsAgainCostsTheHostWhatItDidTheFirstTime) {
+  Job job = job_of(R"({
+    "model": "gpt3-1.7b", "cluster": {"topology": "dgx-a100", "gpus": 1}, "sequence_length": 1024,
+    "global_batch": 1, "software": {"framework": "megatron-2022"}, "plan": {"micro_batch": 1}})");
+  job.software.host_per_kernel_forward = Time::from_microseconds(1000);
+  job.software.host_per_kernel_backward = Time::zero();
+  job.plan.recompute = Recompute::kNothing;
+  const double once = simulate_step(job, a100()).timeline.makespan.seconds();
+  job.plan.recompute = Recompute::kFull;
+  const double again = simulate_step(job, a100()).timeline.makespan.seconds();
+  EXPECT_NEAR(again - once, 24 * 15 * 1e-3, 0.02);
+}
+
 TEST(SimulatedStep, ASlowRankSlowsTheStepAndSplitsItsClass) {
   const Job job = job_of(R"({
     "model": "gpt3-1.7b", "cluster": {"topology": "dgx-a100", "gpus": 16}, "sequence_length": 2048,

@@ -24,11 +24,11 @@ std::vector<JobOverride> decided(const std::string& model, const std::string& re
 
 // 1.7 B parameters take 31 GB of state (18 bytes each) and two sequences 32 GB of activations
 // (s b h (34 + 5 a s / h) a layer): one device holds both. 175 B take forty devices.
-TEST(AssumedValues, RecomputationIsForModelsThatOneDeviceDoesNotHold) {
+TEST(AssumedValues, FullRecomputationIsForModelsThatOneDeviceDoesNotHold) {
   const std::vector<JobOverride> small = decided("gpt3-1.7b", "full", {"vocab", "recompute"});
   ASSERT_EQ(small.size(), 1U);
   EXPECT_EQ(small[0].key, "plan.recompute");
-  EXPECT_EQ(small[0].value, "none");
+  EXPECT_EQ(small[0].value, "selective");
   EXPECT_TRUE(decided("gpt3-175b", "full", {"recompute"}).empty());
 }
 

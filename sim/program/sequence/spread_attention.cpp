@@ -54,6 +54,13 @@ Kernel columns(const ProgramBuilder& builder, KernelKind kind, std::int64_t coun
   return kernel;
 }
 
+// Megatron-LM's fused mask and softmax (fused_softmax.py, is_kernel_available): a thread block
+// takes four rows of scores of different heads or sequences, and their number must divide by that.
+bool fused_softmax_takes(const Attention& core) {
+  constexpr std::int64_t kRowsPerBlock = 4;
+  return (core.batch * core.heads) % kRowsPerBlock == 0 && core.sequence_q % kRowsPerBlock == 0;
+}
+
 }  // namespace
 
 Attention core_shape(const ProgramBuilder& builder, bool backward) {
@@ -69,7 +76,8 @@ Attention core_shape(const ProgramBuilder& builder, bool backward) {
   core.head_dim_v = shape.value_head_dim;
   core.dropout = shape.dropout;
   core.kernel = software.attention;
-  core.fused = core.kernel != AttentionKernel::kUnfused || software.fused_kernels;
+  core.fused = core.kernel != AttentionKernel::kUnfused ||
+               (software.fused_kernels && fused_softmax_takes(core));
   core.type = shape.storage;
   core.apart = shape.cp > 1;
   core.parts = shape.ulysses;
