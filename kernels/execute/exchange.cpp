@@ -14,8 +14,13 @@ std::size_t bytes_of(const Operand& operand) {
 // Tag 0 is for what is said between steps.
 int tag_of(int meeting) { return meeting + 1; }
 
-Operand without_memory(const BufferFamily& family, bool in_double) {
-  return {held_type(family.type, in_double), held_rows(family), family.columns, nullptr};
+// Of one collective: while one piece is added up, the next is on its way.
+constexpr std::size_t kPiecesUnderWay = 4;
+
+// Forgets messages that have been done; whether all have.
+bool all_done(std::vector<MpiWorld::Message>& messages) {
+  std::erase_if(messages, [](MpiWorld::Message& message) { return message.done(); });
+  return messages.empty();
 }
 
 }  // namespace
@@ -30,63 +35,74 @@ const PlannedOperation& Exchange::planned(const Meeting::Member& member) const {
       .operations[static_cast<std::size_t>(member.operation)];
 }
 
+// The member's operands as the collective's rules want to see them.
+CollectiveMember Exchange::without_memory(const Meeting::Member& member) const {
+  const RankPlan& theirs = plan_.ranks[static_cast<std::size_t>(member.rank)];
+  const auto operand = [&](int allocation) -> Operand {
+    const auto& buffer = theirs.allocations[static_cast<std::size_t>(allocation)].buffer;
+    const BufferFamily& family = plan_.program->buffers[static_cast<std::size_t>(buffer.family)];
+    return {held_type(family.type, in_double_), held_rows(family), family.columns, nullptr};
+  };
+  CollectiveMember there;
+  for (const int read : planned(member).reads) there.reads.push_back(operand(read));
+  for (const int write : planned(member).writes) there.writes.push_back(operand(write));
+  return there;
+}
+
 void Exchange::come(int operation, Time arrival, CollectiveMember own) {
   OpenMeeting& open = open_.emplace_back();
   open.operation = operation;
   open.meeting = planned({rank_, operation}).meeting;
   open.arrival = arrival.picoseconds;
   const Meeting& meeting = plan_.meetings[static_cast<std::size_t>(open.meeting)];
-  const auto& collective = std::get<Collective>(planned({rank_, operation}).operation->operation);
   while (meeting.members[open.own].rank != rank_) ++open.own;
   open.arrivals.assign(meeting.members.size(), -1);
   open.arrivals[open.own] = open.arrival;
-  open.heads.resize(meeting.members.size());
-  open.members.resize(meeting.members.size());
-  open.members[open.own] = std::move(own);
   for (std::size_t m = 0; m < meeting.members.size(); ++m) {
+    if (m == open.own) {
+      open.members.push_back(std::move(own));
+      continue;
+    }
+    const Meeting::Member& member = meeting.members[m];
+    open.members.push_back(without_memory(member));
+    const int tag = tag_of(open.meeting);
+    open.heads.push_back(world_.receive(member.rank, tag, &open.arrivals[m], sizeof(std::int64_t)));
+    open.heads.push_back(world_.send(member.rank, tag, &open.arrival, sizeof(std::int64_t)));
+  }
+  open.pieces = pieces_of(std::get<Collective>(planned({rank_, operation}).operation->operation),
+                          open.members);
+  while (open.started < std::min(open.pieces.size(), kPiecesUnderWay)) start_piece(open);
+}
+
+// Messages of one meeting between two ranks keep their order, so that they need no tags of their
+// own.
+void Exchange::start_piece(OpenMeeting& open) {
+  const auto& ranks = plan_.meetings[static_cast<std::size_t>(open.meeting)].members;
+  PieceUnderWay& under_way = open.under_way.emplace_back();
+  under_way.piece = open.started++;
+  const CollectivePiece& piece = open.pieces[under_way.piece];
+  for (const CollectiveMember& member : open.members) {
+    under_way.members.push_back(operands_of(piece, member));
+  }
+  const int tag = tag_of(open.meeting);
+  for (std::size_t m = 0; m < ranks.size(); ++m) {
     if (m == open.own) continue;
-    open.heads[m] = world_.receive(meeting.members[m].rank, tag_of(open.meeting), &open.arrivals[m],
-                                   sizeof(std::int64_t));
-    receive_from(meeting.members[m], reads_of(collective, m, open.own), open);
-  }
-  for (std::size_t m = 0; m < meeting.members.size(); ++m) {
-    if (m != open.own) send_to(meeting.members[m].rank, reads_of(collective, open.own, m), open);
-  }
-}
-
-// The member's operands as the collective's rules want to see them, its reads with memory where
-// they are to come.
-void Exchange::receive_from(const Meeting::Member& member, bool reads, OpenMeeting& open) {
-  const RankPlan& theirs = plan_.ranks[static_cast<std::size_t>(member.rank)];
-  const auto family = [&](int allocation) -> const BufferFamily& {
-    const auto& buffer = theirs.allocations[static_cast<std::size_t>(allocation)].buffer;
-    return plan_.program->buffers[static_cast<std::size_t>(buffer.family)];
-  };
-  const auto& members = plan_.meetings[static_cast<std::size_t>(open.meeting)].members;
-  const auto place = std::find_if(members.begin(), members.end(),
-                                  [&](const auto& other) { return other.rank == member.rank; });
-  CollectiveMember& there = open.members[static_cast<std::size_t>(place - members.begin())];
-  for (const int write : planned(member).writes) {
-    there.writes.push_back(without_memory(family(write), in_double_));
-  }
-  for (const int read : planned(member).reads) {
-    Operand& operand = there.reads.emplace_back(without_memory(family(read), in_double_));
-    if (!reads) continue;
-    operand.data = open.received
-                       .emplace_back(std::make_unique_for_overwrite<std::uint64_t[]>(
-                           (bytes_of(operand) + 7) / 8))
-                       .get();
-    open.bodies.push_back(
-        world_.receive(member.rank, tag_of(open.meeting), operand.data, bytes_of(operand)));
-  }
-}
-
-void Exchange::send_to(int rank, bool reads, OpenMeeting& open) {
-  open.bodies.push_back(
-      world_.send(rank, tag_of(open.meeting), &open.arrival, sizeof(std::int64_t)));
-  if (!reads) return;
-  for (const Operand& operand : open.members[open.own].reads) {
-    open.bodies.push_back(world_.send(rank, tag_of(open.meeting), operand.data, bytes_of(operand)));
+    if (reads_of(piece.collective, m, open.own)) {
+      for (Operand& operand : under_way.members[m].reads) {
+        operand.data = under_way.received
+                           .emplace_back(std::make_unique_for_overwrite<std::uint64_t[]>(
+                               (bytes_of(operand) + 7) / 8))
+                           .get();
+        under_way.messages.push_back(
+            world_.receive(ranks[m].rank, tag, operand.data, bytes_of(operand)));
+      }
+    }
+    if (reads_of(piece.collective, open.own, m)) {
+      for (const Operand& operand : under_way.members[open.own].reads) {
+        under_way.messages.push_back(
+            world_.send(ranks[m].rank, tag, operand.data, bytes_of(operand)));
+      }
+    }
   }
 }
 
@@ -97,7 +113,6 @@ std::vector<Exchange::Ended> Exchange::progress() {
       ++open;
       continue;
     }
-    finish(*open);
     const std::int64_t last = *std::max_element(open->arrivals.begin(), open->arrivals.end());
     ended.push_back({open->operation, Time{last}});
     open = open_.erase(open);
@@ -105,20 +120,16 @@ std::vector<Exchange::Ended> Exchange::progress() {
   return ended;
 }
 
-// Whether all its messages have been done.
+// Ends the pieces that have come and starts others; whether none is left.
 bool Exchange::move_on(OpenMeeting& open) {
-  bool all = true;
-  for (auto* list : {&open.heads, &open.bodies}) {
-    for (MpiWorld::Message& message : *list) {
-      if (!message.done()) all = false;
-    }
+  const bool met = all_done(open.heads);
+  while (!open.under_way.empty() && all_done(open.under_way.front().messages)) {
+    const PieceUnderWay& come = open.under_way.front();
+    communicate_for(open.pieces[come.piece].collective, come.members, open.own);
+    open.under_way.pop_front();
+    if (open.started < open.pieces.size()) start_piece(open);
   }
-  return all;
-}
-
-void Exchange::finish(OpenMeeting& open) {
-  communicate_for(std::get<Collective>(planned({rank_, open.operation}).operation->operation),
-                  open.members, open.own);
+  return met && open.under_way.empty();
 }
 
 std::string Exchange::missing() const {

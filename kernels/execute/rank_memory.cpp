@@ -16,6 +16,15 @@ bool is_integer(DataType type) {
   return type == DataType::kBool || type == DataType::kInt64 || type == DataType::kInt32;
 }
 
+// Elements that are made at a time: no second copy of a large buffer, in 64 bits, is ever held.
+constexpr std::int64_t kChunk = 16384;
+
+// Calls visit(first, count) for the chunks of [from, to).
+template <typename Visit>
+void in_chunks(std::int64_t from, std::int64_t to, Visit visit) {
+  for (; from < to; from += kChunk) visit(from, std::min(kChunk, to - from));
+}
+
 }  // namespace
 
 std::int64_t first_token(const Program& program, int rank, int micro_batch, std::int64_t step) {
@@ -161,62 +170,70 @@ void RankMemory::fill(int allocation) {
 
 void RankMemory::fill_normal(int allocation) {
   const Allocation& planned = rank_plan_.allocations[static_cast<std::size_t>(allocation)];
-  const std::vector<double> values = normal_values(planned.buffer);
-  store(operand(allocation), 0, family(allocation).elements(), values.data());
-}
-
-std::vector<double> RankMemory::normal_values(const BufferInstance& buffer) const {
-  const BufferFamily& of = plan_.program->buffers[static_cast<std::size_t>(buffer.family)];
-  const double scale = of.initial_scale;
-  std::vector<double> values(static_cast<std::size_t>(of.elements()));
-  for (const Fragment& fragment : fragments(*plan_.program, rank_, buffer)) {
-    const CounterRandom random(seed_, fragment.tensor);
-    for (std::int64_t i = 0; i < fragment.count; ++i) {
-      values[static_cast<std::size_t>(fragment.local + i)] =
-          scale * random.normal(static_cast<std::uint64_t>(fragment.global + i));
-    }
-  }
-  return values;
-}
-
-std::vector<double> RankMemory::initial_values(const BufferInstance& buffer) const {
-  const BufferFamily& of = plan_.program->buffers[static_cast<std::size_t>(buffer.family)];
   std::vector<double> values;
+  in_chunks(0, family(allocation).elements(), [&](std::int64_t first, std::int64_t count) {
+    initial_values(planned.buffer, first, count, values);
+    store(operand(allocation), first, count, values.data());
+  });
+}
+
+void RankMemory::initial_values(const BufferInstance& buffer, std::int64_t first,
+                                std::int64_t count, std::vector<double>& values) const {
+  const BufferFamily& of = plan_.program->buffers[static_cast<std::size_t>(buffer.family)];
+  values.assign(static_cast<std::size_t>(count), of.initial == InitialValue::kOne ? 1.0 : 0.0);
   if (of.initial == InitialValue::kNormal) {
-    values = normal_values(buffer);
-  } else if (of.initial == InitialValue::kZero || of.initial == InitialValue::kOne) {
-    values.assign(static_cast<std::size_t>(of.elements()),
-                  of.initial == InitialValue::kOne ? 1.0 : 0.0);
-  } else {
+    for (const Fragment& fragment : fragments(*plan_.program, rank_, buffer)) {
+      const CounterRandom random(seed_, fragment.tensor);
+      const std::int64_t from = std::max(first, fragment.local);
+      const std::int64_t to = std::min(first + count, fragment.local + fragment.count);
+      for (std::int64_t i = from; i < to; ++i) {
+        const std::int64_t global = fragment.global + (i - fragment.local);
+        values[static_cast<std::size_t>(i - first)] =
+            of.initial_scale * random.normal(static_cast<std::uint64_t>(global));
+      }
+    }
+  } else if (of.initial != InitialValue::kZero && of.initial != InitialValue::kOne) {
     throw std::invalid_argument("a buffer mirrors " + of.name +
                                 ", which this rank does not hold and which begins with no value");
   }
   for (double& value : values) value = rounded(value, held_type(of.type, in_double_));
-  return values;
 }
 
+// What is mirrored lies end to end; this buffer is a window on it, zero past its end.
 void RankMemory::fill_mirrors(int allocation) {
   const BufferFamily& of = family(allocation);
-  std::vector<double> whole;
+  const Operand own = operand(allocation);
+  headway::fill(own, 0);
+  std::int64_t at = 0;  // where the next mirrored buffer begins in the window
+  if (of.row_group >= 0) {
+    const GroupFamily& group = plan_.program->groups[static_cast<std::size_t>(of.row_group)];
+    at = -plan_.program->grid.index_in_group(group, rank_) * of.elements();
+  }
   const int layer = rank_plan_.allocations[static_cast<std::size_t>(allocation)].buffer.layer;
+  std::vector<double> values;
   for (const BufferRef& mirror : of.mirrors) {
     const BufferInstance mirrored = instance_of(*plan_.program, mirror, layer, -1);
     const auto found = std::find_if(
         rank_plan_.allocations.begin(), rank_plan_.allocations.end(),
         [&](const Allocation& other) { return other.persistent && other.buffer == mirrored; });
-    const std::vector<double> part =
-        found == rank_plan_.allocations.end()
-            ? initial_values(mirrored)
-            : values(static_cast<int>(found - rank_plan_.allocations.begin()));
-    whole.insert(whole.end(), part.begin(), part.end());
+    const bool held = found != rank_plan_.allocations.end();
+    const int theirs = held ? static_cast<int>(found - rank_plan_.allocations.begin()) : -1;
+    const std::int64_t size =
+        held ? held_elements(theirs)
+             : plan_.program->buffers[static_cast<std::size_t>(mirrored.family)].elements();
+    const std::int64_t from = std::max<std::int64_t>(0, -at);
+    const std::int64_t to = std::min(size, of.elements() - at);
+    in_chunks(from, to, [&](std::int64_t first, std::int64_t count) {
+      if (held) {
+        values.resize(static_cast<std::size_t>(count));
+        load(operand(theirs), first, count, values.data());
+      } else {
+        initial_values(mirrored, first, count, values);
+      }
+      store(own, at + first, count, values.data());
+    });
+    at += size;
   }
-  std::int64_t first = 0;
-  if (of.row_group >= 0) {
-    const GroupFamily& group = plan_.program->groups[static_cast<std::size_t>(of.row_group)];
-    first = plan_.program->grid.index_in_group(group, rank_) * of.elements();
-  }
-  whole.resize(std::max(whole.size(), static_cast<std::size_t>(first + of.elements())));
-  store(operand(allocation), 0, of.elements(), whole.data() + first);
 }
 
 void RankMemory::deliver(int allocation) {

@@ -56,9 +56,10 @@ class RankMemory {
   void make(int allocation);
   void fill(int allocation);
   void fill_normal(int allocation);
-  std::vector<double> normal_values(const BufferInstance& buffer) const;
-  // What a parameter that the rank never holds whole would begin with there.
-  std::vector<double> initial_values(const BufferInstance& buffer) const;
+  // Elements [first, first + count) of what a parameter begins with, also of one that the rank
+  // never holds whole.
+  void initial_values(const BufferInstance& buffer, std::int64_t first, std::int64_t count,
+                      std::vector<double>& values) const;
   void fill_mirrors(int allocation);
   void fill_text(int allocation);
 
