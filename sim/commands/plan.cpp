@@ -218,8 +218,9 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 // How the plan's framework is told to run it: Megatron-LM's arguments, else the lines of the file
-// that the framework reads. Nothing where it has no such file, or the file cannot say the plan.
-std::vector<std::string> launch_of(const Job& job) {
+// that the framework reads. Nothing where it has no such file, or the file cannot say the plan:
+// `problem` then says what.
+std::vector<std::string> launch_of(const Job& job, std::string& problem) {
   const std::string& framework = job.software.framework;
   try {
     if (framework.starts_with("megatron")) {
@@ -230,7 +231,8 @@ std::vector<std::string> launch_of(const Job& job) {
     }
     if (framework == "deepspeed") return lines_of(export_deepspeed(job, "the plan"));
     if (framework == "torchtitan") return lines_of(export_torchtitan(job, "the plan"));
-  } catch (const InvalidInput&) {  // said by `headway export` in full
+  } catch (const InvalidInput& error) {  // said by `headway export` in full
+    problem = error.problems().front().text();
   }
   return {};
 }
@@ -261,11 +263,14 @@ int plan_command(const CommandLine& line) {
   PlanReportOptions report;
   report.search = question.search;
   report.tokens = arguments.tokens;
-  report.launch = launch_of;
+  std::string launch_problem;
+  report.launch = [&](const Job& job) { return launch_of(job, launch_problem); };
   // All processes have the same answer; the first one gives it.
   if (line.processes != nullptr && line.processes->rank() > 0) return kAnswered;
   if (!arguments.json.empty()) write_answer(arguments.json, plan_json(found, report), line);
   if (arguments.json != "-") line.out << plan_text(found, report);
+  if (!launch_problem.empty())
+    line.err << "note: not every plan has launch arguments: " << launch_problem << '\n';
   return kAnswered;
 }
 
