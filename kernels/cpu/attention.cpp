@@ -25,6 +25,9 @@ bool kept(const HeadCore& core, std::int64_t query, std::int64_t key) {
 }
 
 bool masked(const HeadCore& core, std::int64_t query, std::int64_t key) {
+  if (core.document_begins != nullptr && core.document_begins[query] != core.document_begins[key]) {
+    return true;
+  }
   return core.causal && key > query;
 }
 
@@ -320,14 +323,30 @@ CounterRandom mask_of(const Attention& a, const Placement& placement, std::int64
       .child(static_cast<std::uint64_t>(placement.first_head + head));
 }
 
-HeadCore core_of(const Attention& a, const Placement& placement, const CounterRandom& mask) {
+// Where the document of each position of the batch's `sequence` begins; empty where it is one.
+std::vector<std::int64_t> document_begins(const Attention& a, const Placement& placement,
+                                          std::int64_t sequence) {
+  if (placement.packs == nullptr) return {};
+  const std::int64_t global = placement.first_token / a.sequence_q + sequence;
+  const auto count = static_cast<std::int64_t>(placement.packs->size());
+  std::vector<std::int64_t> begins;
+  for (const std::int64_t length : (*placement.packs)[static_cast<std::size_t>(global % count)]) {
+    const auto begin = static_cast<std::int64_t>(begins.size());
+    begins.insert(begins.end(), static_cast<std::size_t>(length), begin);
+  }
+  return begins;
+}
+
+HeadCore core_of(const Attention& a, const Placement& placement, const CounterRandom& mask,
+                 const std::vector<std::int64_t>& begins) {
   const bool drops = a.dropout && placement.dropout > 0;
   return {a.head_dim,
           Layout(a).value_dim,
           a.causal,
           1.0 / std::sqrt(static_cast<double>(a.head_dim)),
           drops ? placement.dropout : 0.0,
-          drops ? &mask : nullptr};
+          drops ? &mask : nullptr,
+          begins.empty() ? nullptr : begins.data()};
 }
 
 template <typename T>
@@ -339,9 +358,10 @@ void blocked_forward(const Attention& a, const OperandsOf& operands, const Place
   Output<T> statistics(operands.write(1, layout.queries * a.heads), false);
   const Positions positions(a, placement.map);
   for (std::int64_t b = 0; b < a.batch; ++b) {
+    const std::vector<std::int64_t> begins = document_begins(a, placement, b);
     for (std::int64_t h = 0; h < a.heads; ++h) {
       const CounterRandom mask = mask_of(a, placement, b, h);
-      const HeadCore core = core_of(a, placement, mask);
+      const HeadCore core = core_of(a, placement, mask, begins);
       const auto keys = blocks_of<T>(in.k, b, h, positions.keys);
       const auto values = blocks_of<T>(in.v, b, h, positions.keys);
       for (const Block<T>& query : blocks_of<T>(in.q, b, h, positions.queries)) {
@@ -372,9 +392,10 @@ void blocked_backward(const Attention& a, const OperandsOf& operands, const Plac
   const Positions positions(a, placement.map);
   T log_sum_exp[kBlock], row_sums[kBlock];
   for (std::int64_t b = 0; b < a.batch; ++b) {
+    const std::vector<std::int64_t> begins = document_begins(a, placement, b);
     for (std::int64_t h = 0; h < a.heads; ++h) {
       const CounterRandom mask = mask_of(a, placement, b, h);
-      const HeadCore core = core_of(a, placement, mask);
+      const HeadCore core = core_of(a, placement, mask, begins);
       const auto keys = blocks_of<T>(in.k, b, h, positions.keys);
       const auto values = blocks_of<T>(in.v, b, h, positions.keys);
       for (const Block<T>& query : blocks_of<T>(in.q, b, h, positions.queries)) {
@@ -441,9 +462,10 @@ void plain_forward(const Attention& a, const OperandsOf& operands, const Placeme
   std::vector<T> dropped(keep.size());
   const Positions positions(a, placement.map);
   for (std::int64_t b = 0; b < a.batch; ++b) {
+    const std::vector<std::int64_t> begins = document_begins(a, placement, b);
     for (std::int64_t h = 0; h < a.heads; ++h) {
       const CounterRandom mask = mask_of(a, placement, b, h);
-      const HeadCore core = core_of(a, placement, mask);
+      const HeadCore core = core_of(a, placement, mask, begins);
       const std::vector<T> q = rows_of(in.q, b, h), k = rows_of(in.k, b, h),
                            v = rows_of(in.v, b, h);
       const std::vector<T> scores = scores_of<T>(core, {q.data(), a.head_dim, a.sequence_q},

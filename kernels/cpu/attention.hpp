@@ -36,6 +36,8 @@ struct HeadCore {
   double scale = 1;  // 1 / sqrt(head_dim)
   double dropout = 0;
   const CounterRandom* mask = nullptr;  // of the sequence and head; counter: (query, key) position
+  // Packed: where the document of each position begins; nullptr: a sequence is one document.
+  const std::int64_t* document_begins = nullptr;
 };
 
 // The running softmax of some query rows: after every key block was added, result() is the

@@ -266,6 +266,19 @@ void shift(const Collective& collective, const Members& members) {
   }
 }
 
+// What a result was before, of a member that keeps it, stands last among its reads.
+template <typename T>
+void reduce(const Collective& collective, const Members& members, std::size_t root) {
+  std::vector<CollectiveMember> given(members.all.begin(), members.all.end());
+  for (CollectiveMember& member : given) {
+    if (member.reads.size() > member.writes.size()) member.reads.pop_back();
+  }
+  check_sizes(collective, {given, members.first, members.last}, collective.elements,
+              collective.elements);
+  if (!members.wants(root)) return;
+  combine<T>(collective, given, 0, members.one(root), 0, collective.elements);
+}
+
 template <typename T>
 void communicate_as(const Collective& collective, const Members& members) {
   const auto root = static_cast<std::size_t>(collective.root);
@@ -283,9 +296,7 @@ void communicate_as(const Collective& collective, const Members& members) {
       check_sizes(collective, members, whole, whole);
       return combine<T>(collective, members.one(root), 0, members.wanted(), 0, whole);
     case CollectiveKind::kReduce:
-      check_sizes(collective, members, whole, whole);
-      if (!members.wants(root)) return;
-      return combine<T>(collective, members.all, 0, members.one(root), 0, whole);
+      return reduce<T>(collective, members, root);
     case CollectiveKind::kAllToAll:
       return all_to_all<T>(collective, members);
     case CollectiveKind::kShift:

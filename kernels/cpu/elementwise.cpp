@@ -19,21 +19,37 @@ void add(const Kernel& kernel, const OperandsOf& operands) {
   }
 }
 
+// What follows the first operand: one vector, in one buffer or in several.
+template <typename T>
+std::vector<T> bias_of(const Kernel& kernel, const OperandsOf& operands) {
+  if (operands.reads() < 2) operands.refuse("reads no bias");
+  const auto group = operands.read_group(1, operands.reads() - 1);
+  if (elements_of(group) != kernel.columns) operands.refuse("the bias has other columns");
+  return load_group<T>(group, kernel.columns);
+}
+
 template <typename T>
 void bias_add(const Kernel& kernel, const OperandsOf& operands) {
   const std::int64_t elements = kernel.rows * kernel.columns;
-  const Input<T> x(operands.read(0, elements)), bias(operands.read(1, kernel.columns));
+  const Input<T> x(operands.read(0, elements));
+  const std::vector<T> bias = bias_of<T>(kernel, operands);
   Output<T> y(operands.write(0, elements), true);
-  for (std::int64_t i = 0; i < elements; ++i) y[i] = x[i] + bias[i % kernel.columns];
+  for (std::int64_t i = 0; i < elements; ++i) {
+    y[i] = x[i] + bias[static_cast<std::size_t>(i % kernel.columns)];
+  }
 }
 
 template <typename T>
 void bias_backward(const Kernel& kernel, const OperandsOf& operands) {
   const std::int64_t elements = kernel.rows * kernel.columns;
   const Input<T> dy(operands.read(0, elements));
-  operands.read(1, kernel.columns);
-  Output<T> dbias(operands.write(0, kernel.columns), true);
-  for (std::int64_t i = 0; i < elements; ++i) dbias[i % kernel.columns] += dy[i];
+  std::vector<T> dbias = bias_of<T>(kernel, operands);
+  for (std::int64_t i = 0; i < elements; ++i) {
+    dbias[static_cast<std::size_t>(i % kernel.columns)] += dy[i];
+  }
+  const auto written = operands.write_group(0, operands.writes());
+  if (elements_of(written) != kernel.columns) operands.refuse("the bias has other columns");
+  store_group(written, dbias);
 }
 
 template <typename T>

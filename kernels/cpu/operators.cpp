@@ -111,7 +111,7 @@ template <typename T>
 void compute_as(const Operation& operation, const OperandsOf& operands,
                 const Placement& placement) {
   if (const auto* gemm = std::get_if<Gemm>(&operation)) {
-    compute_gemm<T>(*gemm, operands);
+    compute_gemm<T>(*gemm, operands, placement);
   } else if (const auto* grouped = std::get_if<GroupedGemm>(&operation)) {
     compute_grouped_gemm<T>(*grouped, operands);
   } else if (const auto* routing = std::get_if<Routing>(&operation)) {

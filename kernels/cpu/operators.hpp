@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/cpu/operand.hpp"
 #include "sim/model/operation.hpp"
@@ -38,6 +39,9 @@ struct Placement {
   std::int64_t first_row = 0;     // of the micro-batch's tokens, that the operands begin with
   std::int64_t first_column = 0;  // of the whole width: vocabulary entries, hidden units
   std::int64_t first_head = 0;    // attention
+  // Of packed sequences (Program::packs), for attention; nullptr: none are.
+  const std::vector<std::vector<std::int64_t>>* packs = nullptr;
+  std::int64_t run = 0;           // of Gemm::runs, which this rank has; first_row: the product's
   double dropout = 0;
   double learning_rate = 0;
   double clip_norm = 0;

@@ -23,14 +23,16 @@ Share share_of(const Program& program, int rank, int group) {
 // A block of a part: all of it where there is a single block.
 void add_part(const Program& program, int rank, const BufferFamily& family, const TensorPart& part,
               int layer, std::int64_t block, std::int64_t& local, std::vector<Fragment>& out) {
-  const Share share = part.sharded_dimension < 0 ? Share{} : share_of(program, rank, part.group);
+  Share by_rows, by_columns = share_of(program, rank, part.cross_group);
+  if (part.sharded_dimension == 0) by_rows = share_of(program, rank, part.group);
+  if (part.sharded_dimension == 1) {
+    by_rows = by_columns;
+    by_columns = share_of(program, rank, part.group);
+  }
   const std::int64_t whole = part.rows / family.blocks;
-  const std::int64_t rows = part.sharded_dimension == 0 ? whole / share.size : whole;
-  const std::int64_t columns =
-      part.sharded_dimension == 1 ? part.columns / share.size : part.columns;
-  const std::int64_t first_row =
-      block * whole + (part.sharded_dimension == 0 ? share.index * rows : 0);
-  const std::int64_t first_column = part.sharded_dimension == 1 ? share.index * columns : 0;
+  const std::int64_t rows = whole / by_rows.size, columns = part.columns / by_columns.size;
+  const std::int64_t first_row = block * whole + by_rows.index * rows;
+  const std::int64_t first_column = by_columns.index * columns;
   const std::string name = global_name(family, part, layer);
   if (columns == part.columns) {
     out.push_back({name, part.rows, part.columns, local, first_row * columns, rows * columns});

@@ -56,6 +56,14 @@ std::int64_t table_entry(const Program& program, const Locator& locator, const B
   return 0;
 }
 
+// The rows of a rank's run among those of its group.
+void place_gemm(const Gemm& gemm, const PlannedOperation& planned, const Locator& locator,
+                Placement& placement) {
+  if (gemm.runs == 1) return;
+  placement.run = locator.index(planned.operation->group);
+  placement.first_row = (placement.run - gemm.distance + gemm.runs) % gemm.runs * gemm.m;
+}
+
 void place_kernel(const Program& program, const Kernel& kernel, const Locator& locator,
                   Placement& placement) {
   switch (kernel.kind) {
@@ -82,7 +90,8 @@ void place_kernel(const Program& program, const Kernel& kernel, const Locator& l
   }
 }
 
-// Whether the ranks that share an expert stand side by side, rather than those that share the experts.
+// Whether the ranks that share an expert stand side by side, rather than those that share the
+// experts.
 bool slices_innermost(const RankGrid& grid) {
   for (const FoldedAxis& axis : grid.folded()) {
     if (axis.name == "etp") return true;
@@ -112,8 +121,14 @@ Placement placement_of(const Program& program, int rank, const PlannedOperation&
   if (const auto* attention = std::get_if<Attention>(&planned.operation->operation)) {
     const BufferFamily* queries = locator.read(attention->backward ? 1 : 0);
     const std::int64_t share = locator.index(queries->column_group);
+    placement.first_token += locator.first_row(queries);
     placement.first_head = (share * placement.map.parts + placement.map.part) * attention->heads;
     placement.site = "attention." + std::to_string(planned.layer);
+    if (attention->document > 0 && !program.packs.empty()) placement.packs = &program.packs;
+    return placement;
+  }
+  if (const auto* gemm = std::get_if<Gemm>(&planned.operation->operation)) {
+    place_gemm(*gemm, planned, locator, placement);
     return placement;
   }
   if (const auto* kernel = std::get_if<Kernel>(&planned.operation->operation)) {

@@ -87,7 +87,23 @@ AttentionCost::AttentionCost(const AttentionRate& rate, int multiprocessors)
   neighbours_ = Neighbours(std::move(samples), kReach, kPower);
 }
 
+// Of packed sequences: as many sequences of their mean document as have their tokens. Nobody has
+// measured how far documents of many lengths in one kernel stay behind that.
+Price AttentionCost::packed_price(Attention attention, Regime regime) const {
+  const double documents = static_cast<double>(attention.batch * attention.sequence_q) /
+                           static_cast<double>(attention.document);
+  attention.batch = std::max<std::int64_t>(std::llround(documents), 1);
+  attention.sequence_q = attention.sequence_kv = attention.document;
+  attention.document = 0;
+  Price result = price(attention, regime);
+  result.time =
+      Time::from_seconds(result.time.seconds() * documents / static_cast<double>(attention.batch));
+  result.grade = Grade::kExtrapolated;
+  return result;
+}
+
 Price AttentionCost::price(const Attention& attention, Regime regime) const {
+  if (attention.document > 0) return packed_price(attention, regime);
   const Neighbours::Correction correction = neighbours_.at(place_of(attention));
   double seconds =
       model_seconds(rate_, multiprocessors_, attention) * std::exp(correction.residual);

@@ -22,6 +22,8 @@ class AttentionCost {
   Price price(const Attention& attention, Regime regime) const;
 
  private:
+  Price packed_price(Attention attention, Regime regime) const;
+
   const AttentionRate& rate_;
   int multiprocessors_;
   Neighbours neighbours_;

@@ -42,7 +42,7 @@ struct Gemm {
   DataType type = DataType::kBf16;   // of the inputs
   DataType output = DataType::kBf16;
   bool bias = false;        // forward: the bias is added in the epilogue
-  bool accumulate = false;  // weight gradient: added into an existing dw of type `output`
+  bool accumulate = false;  // added into an existing y, dx or dw of type `output`, read last
   // Of a matrix cut into `runs` equal runs of rows, one for each rank of a group: the product of the
   // run that the rank `distance` places before this one has; m are its rows. An operand of all rows
   // is read, or written, there alone (and then stands among the reads too, unless it is begun). A
@@ -299,7 +299,7 @@ enum class CollectiveKind : std::uint8_t {
   kReduceScatter,  // x[whole]             -> y[whole / size]
   kAllGather,      // y[whole / size]      -> x[whole]
   kBroadcast,      // x                    -> x (from `root`, an index in the group)
-  kReduce,         // x                    -> x (at `root`)
+  kReduce,         // x, [y]               -> x (at `root`); y there, elsewhere y as it was
   kAllToAll,       // x                    -> y
   kShift,          // x...                 -> y...       of the member before, cyclically by rank
   kSend,           // x                    ->            to the peer

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/plan/tensor_grid.hpp"
+
 namespace headway {
 
 std::int64_t Job::padded_vocabulary() const {
@@ -27,8 +29,8 @@ std::vector<std::string> axis_names(const std::string& order) {
   return names;
 }
 
-// Megatron-LM numbers the ranks of a stage for its experts by the same order, with etp for tp and no
-// context parallelism (core/parallel_state.py, expert_decoder_rank_generator).
+// Megatron-LM numbers the ranks of a stage for its experts by the same order, with etp for tp and
+// no context parallelism (core/parallel_state.py, expert_decoder_rank_generator).
 std::vector<FoldedAxis> expert_axes(const std::vector<std::string>& order,
                                     const ParallelPlan& plan) {
   std::vector<FoldedAxis> axes;
@@ -57,7 +59,11 @@ RankGrid Job::grid() const {
       folded.push_back({kUlyssesAxis, plan.ulysses_degree, stride});
       folded.push_back({kRingAxis, plan.cp / plan.ulysses_degree, stride * plan.ulysses_degree});
     }
-    if (name == "tp") axes.push_back({name, plan.tp});
+    if (name == "tp") {
+      const std::vector<FoldedAxis> again = tensor_axes(model, plan, stride);
+      folded.insert(folded.end(), again.begin(), again.end());
+      axes.push_back({name, plan.tp});
+    }
     if (name == "cp") axes.push_back({name, plan.cp});
     if (name == "dp") axes.push_back({name, plan.dp});
     if (name == "pp") axes.push_back({name, plan.pp});

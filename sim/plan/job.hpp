@@ -47,6 +47,7 @@ struct Job {
   // Packed sequences: the lengths of the documents of each, one after another (they add up to
   // sequence_length). Sequence s of the data set is packs[s mod size]; empty: of one document each.
   std::vector<std::vector<std::int64_t>> packs = {};
+  std::string packed_from = {};  // the file of their lengths
   Software software = {};
   ParallelPlan plan = {};
 

@@ -1,6 +1,7 @@
 // Reads a job: its sections one after the other, then the plan against all of them.
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 #include <utility>
 
 #include "sim/cluster/device.hpp"
@@ -11,8 +12,10 @@
 #include "sim/plan/job_override.hpp"
 #include "sim/plan/job_section.hpp"
 #include "sim/plan/open_job.hpp"
+#include "sim/plan/packing.hpp"
 #include "sim/plan/plan_legality.hpp"
 #include "sim/plan/plan_reader.hpp"
+#include "sim/plan/tensor_grid.hpp"
 
 namespace headway {
 namespace {
@@ -43,6 +46,8 @@ class JobFrame {
   std::optional<double> oversubscription_;
   Precision precision_ = Precision::kBf16;
   std::optional<std::int64_t> sequence_length_, global_batch_;
+  std::vector<std::vector<std::int64_t>> packs_;
+  std::string packed_from_;
 };
 
 class JobReader : public JobFrame {
@@ -253,11 +258,8 @@ class JobReader : public JobFrame {
     sequence_length_ = root_.optional_integer("sequence_length", {.min = 1, .max = kLargestCount});
     const auto lengths = root_.optional_object("sequence_lengths");
     if (lengths) {
-      ObjectReader reader(*lengths, problems_);
-      reader.require_string("histogram");
-      reader.finish();
-      not_yet(not_built_, root_, "sequence_lengths", "packed sequences");
-      if (sequence_length_)
+      read_packs(*lengths);
+      if (root_.given("sequence_length"))
         root_.problem("sequence_lengths", "given beside sequence_length; expected one of the two");
     } else if (!sequence_length_ && problems_.size() == before) {
       take_model_length();
@@ -266,6 +268,23 @@ class JobReader : public JobFrame {
       root_.problem("global_batch", "missing; expected the sequences of a step");
     global_batch_ = root_.optional_integer("global_batch", {.min = 1, .max = kLargestCount});
     if (model_ && sequence_length_) check_lengths();
+  }
+
+  void read_packs(const JsonNode& lengths) {
+    ObjectReader reader(lengths, problems_);
+    const std::string file = reader.require_string("histogram");
+    const auto length = reader.integer("packed_to", {.min = 1, .max = kLargestCount});
+    reader.finish();
+    if (file.empty()) return;
+    try {
+      packs_ = packed_sequences(file, length, problems_);
+    } catch (const InvalidInput& error) {
+      root_.problem("sequence_lengths", error.what());
+    }
+    if (packs_.empty()) return;
+    packed_from_ = file;
+    sequence_length_ =
+        std::accumulate(packs_.front().begin(), packs_.front().end(), std::int64_t{0});
   }
 
   // Without a length of its own a job trains on what the model can hold.
@@ -446,9 +465,30 @@ class JobReader : public JobFrame {
     }
   }
 
+  // Documents would have to be dealt out one by one (Megatron-LM cuts each in 2 cp chunks).
+  void check_packs(JobSection& section) {
+    if (plan_.plan.cp > 1) {
+      not_yet(not_built_, section, "cp", "packed sequences with context parallelism");
+    }
+    if (software_->attention == AttentionKernel::kUnfused) {
+      root_.problem("sequence_lengths",
+                    "unfused attention works on whole sequences; expected a fused "
+                    "software.attention, which leaves out what other documents hide");
+    }
+  }
+
   void apply_framework_rules(JobSection& section) {
     if (!software_) return;
     ParallelPlan& plan = plan_.plan;
+    if (plan.tp > 1 && plan.tp_kind != TensorKind::k1d && quantisation(precision_) != nullptr) {
+      not_yet(not_built_, section, "tp_kind",
+              std::string(name(plan.tp_kind)) + " of products in 8 bits");
+    }
+    if (model_ && plan.tp_kind == TensorKind::k1d && key_value_copies(*model_, plan.tp) > 1 &&
+        quantisation(precision_) != nullptr) {
+      not_yet(not_built_, section, "tp", "fewer key-value heads than tp ranks, in 8 bits");
+    }
+    if (!packs_.empty()) check_packs(section);
     if (plan.cp > plan.ulysses_degree && software_->attention == AttentionKernel::kUnfused) {
       section.problem("cp_kind",
                       std::string(name(plan.cp_kind)) +
@@ -597,6 +637,8 @@ class JobReader : public JobFrame {
     job.precision = precision_;
     job.sequence_length = *sequence_length_;
     job.global_batch = *global_batch_;
+    job.packs = std::move(packs_);
+    job.packed_from = std::move(packed_from_);
     job.software = std::move(*software_);
     job.plan = std::move(plan_.plan);
     job.origins = std::move(origins_);

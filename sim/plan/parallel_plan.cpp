@@ -70,7 +70,7 @@ std::string_view name(TensorKind kind) {
 
 std::string_view name(TensorOverlap overlap) {
   switch (overlap) {
-    case TensorOverlap::kNone:
+    case TensorOverlap::kNothing:
       return "none";
     case TensorOverlap::kBulk:
       return "bulk";

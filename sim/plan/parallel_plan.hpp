@@ -55,7 +55,7 @@ enum class Vocabulary : std::uint8_t {
 enum class TensorKind : std::uint8_t { k1d, k2d, k2_5d, k3d };
 // Exchanges of sequence-parallel matrices beside GEMMs. Bulk: beside a whole GEMM that does not
 // need them, as the backward pass has it in any case; ring: in hops beside the GEMM's own parts.
-enum class TensorOverlap : std::uint8_t { kNone, kBulk, kRing };
+enum class TensorOverlap : std::uint8_t { kNothing, kBulk, kRing };
 enum class Recompute : std::uint8_t { kNothing, kSelective, kFull };
 std::string_view name(DataParallelKind kind);     // "distributed_optimizer"
 std::string_view name(ContextParallelKind kind);  // "ulysses+ring"
@@ -128,7 +128,7 @@ struct ParallelPlan {
   std::vector<std::int64_t>
       stage_layers;  // of each virtual stage; resolved, never empty after reading
   bool sequence_parallel = false;
-  TensorOverlap tp_overlap = TensorOverlap::kNone;
+  TensorOverlap tp_overlap = TensorOverlap::kNothing;
   TensorKind tp_kind = TensorKind::k1d;
   int tp_side = 1, tp_depth = 1;  // 2d, 2.5d, 3d: tp = side x side x depth
   bool overlap_p2p = false;

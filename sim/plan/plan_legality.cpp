@@ -52,22 +52,78 @@ class Legality {
     if (!reading_.tp || !context_.model) return;
     const std::int64_t tp = *reading_.tp;
     plan_.tp = static_cast<int>(tp);
+    const bool squares = tp > 1 && plan_.tp_kind != TensorKind::k1d;
+    if (squares && !check_squares()) return;
     const Transformer& model = *context_.model;
+    const std::int64_t ranks = squares ? plan_.tp_side : tp;
+    const std::string who = squares ? "side " + text(ranks) + " of tp " + text(tp) : text(tp);
     const auto must_divide = [&](std::int64_t size, const std::string& what) {
-      if (size % tp != 0)
-        problem("tp", text(tp) + " does not divide the " + text(size) + " " + what);
+      if (size % ranks != 0) problem("tp", who + " does not divide the " + text(size) + " " + what);
     };
     must_divide(model.num_attention_heads, "attention heads");
     must_divide(model.intermediate_size, "columns of the MLP (intermediate_size)");
+    if (squares) must_divide(model.hidden_size, "columns of the residual stream (hidden_size)");
+    // Megatron-LM, arguments.py: tp_comm_overlap needs sequence parallelism.
+    if (tp > 1 && plan_.tp_overlap != TensorOverlap::kNothing && !plan_.sequence_parallel) {
+      problem("tp_overlap", std::string(name(plan_.tp_overlap)) +
+                                " overlaps the exchanges of sequence parallelism; expected "
+                                "sequence_parallel true, or none");
+    }
     const std::int64_t kv = model.num_key_value_heads;
-    if (kv % tp == 0 || model.num_attention_heads % tp != 0) return;
-    if (tp % kv == 0) {
-      not_yet(reading_.not_built, section_, "tp",
-              "grouped-query attention with fewer KV heads than tp ranks");
-    } else {
+    if (kv % ranks == 0 || model.num_attention_heads % ranks != 0) return;
+    if (squares) {
+      not_yet(reading_.not_built, section_, "tp_kind",
+              std::string(name(plan_.tp_kind)) + " with fewer key-value heads than columns");
+    } else if (tp % kv != 0) {
       problem("tp", text(tp) + " neither divides the " + text(kv) +
                         " key-value heads nor is a multiple of them");
     }
+  }
+
+  // Finds the side and depth of the ranks' squares, and what else they ask for; whether there are.
+  bool check_squares() {
+    const std::int64_t tp = *reading_.tp;
+    const std::string kind(name(plan_.tp_kind));
+    if (plan_.tp_kind == TensorKind::k2_5d && !reading_.tp_depth) {
+      if (!section_.left_open("tp_depth"))
+        problem("tp_depth", "missing; expected the squares of a stack, for tp_kind 2.5d");
+      return false;
+    }
+    const std::int64_t depth = plan_.tp_kind == TensorKind::k2_5d ? *reading_.tp_depth : 1;
+    const auto side = static_cast<std::int64_t>(
+        std::llround(std::sqrt(static_cast<double>(tp) / static_cast<double>(depth))));
+    if (plan_.tp_kind == TensorKind::k3d) return false;  // refused already
+    if (side * side * depth != tp) {
+      problem("tp", text(tp) + " ranks are no " +
+                        (depth == 1 ? "square" : "stack of " + text(depth) + " squares") +
+                        ", as tp_kind " + kind + " has them");
+      return false;
+    }
+    plan_.tp_side = static_cast<int>(side);
+    plan_.tp_depth = static_cast<int>(depth);
+    plan_.sequence_parallel = true;  // tokens are shared out between the matrices
+    const std::int64_t rows = side * depth;
+    if (reading_.micro_batch && *reading_.micro_batch % rows != 0) {
+      problem("micro_batch", text(*reading_.micro_batch) + " sequences do not divide among the " +
+                                 text(rows) + " rows of tp_kind " + kind +
+                                 ", whose attention works on whole sequences");
+    }
+    if (plan_.tp_overlap == TensorOverlap::kRing)
+      problem("tp_overlap", "ring is a way of tp_kind 1d; expected none with " + kind);
+    refuse_with_squares(kind);
+    return true;
+  }
+
+  void refuse_with_squares(const std::string& kind) {
+    const auto refuse = [&](const std::string& what) {
+      not_yet(reading_.not_built, section_, "tp_kind", kind + " with " + what);
+    };
+    const Transformer& model = *context_.model;
+    if (model.num_experts > 0) refuse("experts, whose ranks fold over those of one dimension");
+    if (model.latent_attention) refuse("latent attention");
+    if (reading_.cp.value_or(1) > 1) refuse("context parallelism: both share out the tokens");
+    if (plan_.vocabulary != Vocabulary::kLastStage)
+      refuse("vocabulary " + std::string(name(plan_.vocabulary)));
   }
 
   void check_sequence() {
@@ -111,8 +167,9 @@ class Legality {
   void check_exchanged_heads(std::int64_t degree) {
     if (degree == 1 || !context_.model || !reading_.tp) return;
     const auto must_divide = [&](std::int64_t heads, const std::string& what) {
-      const std::int64_t own = heads / *reading_.tp;
-      if (heads % *reading_.tp != 0 || own % degree == 0) return;
+      const std::int64_t own = std::max<std::int64_t>(heads / *reading_.tp, 1);
+      const bool shared = heads % *reading_.tp == 0 || *reading_.tp % heads == 0;
+      if (!shared || own % degree == 0) return;
       problem("cp_kind", "Ulysses over " + text(degree) + " ranks does not divide the " +
                              text(own) + " " + what + " that tp " + text(*reading_.tp) +
                              " leaves a rank; expected a degree that does, or cp_kind ring");
@@ -319,6 +376,11 @@ class Legality {
       }
     }
     check_vocabulary(*schedule);
+    if (schedule->splits_backward && plan_.tp > 1 && plan_.tp_kind != TensorKind::k1d) {
+      not_yet(reading_.not_built, section_, "schedule",
+              schedule->name + " with tp_kind " + std::string(name(plan_.tp_kind)) +
+                  ": its weight gradients cannot be put off");
+    }
     const std::int64_t stages = static_cast<std::int64_t>(plan_.pp) * plan_.vpp / schedule->copies;
     resolve_layers(stages);
     if (static_cast<std::int64_t>(plan_.stage_layers.size()) == stages) check_apart(*schedule);
@@ -461,9 +523,11 @@ class Legality {
     if (reading_.tp == 1) {
       if (plan_.sequence_parallel) note("sequence_parallel", "tp is 1");
       plan_.sequence_parallel = false;
-      plan_.tp_overlap = TensorOverlap::kNone;
+      plan_.tp_overlap = TensorOverlap::kNothing;
       plan_.tp_kind = TensorKind::k1d;
       for (const char* key : {"tp_overlap", "tp_kind", "tp_depth"}) note(key, "tp is 1");
+    } else if (plan_.tp_kind != TensorKind::k2_5d) {
+      note("tp_depth", "tp_kind is " + std::string(name(plan_.tp_kind)));
     }
     if (reading_.cp == 1) {
       for (const char* key : {"cp_kind", "cp_balance", "ulysses_degree"}) note(key, "cp is 1");

@@ -65,19 +65,15 @@ class PlanReader {
   void read_tensor_parallelism() {
     ParallelPlan& plan = reading_.plan;
     const auto kind = section_.choice("tp_kind", {"1d", "2d", "2.5d", "3d"}, "1d");
-    section_.optional_integer("tp_depth", {.min = 1, .max = kLargestDegree});
+    reading_.tp_depth = section_.optional_integer("tp_depth", {.min = 1, .max = kLargestDegree});
     if (kind == "2d") plan.tp_kind = TensorKind::k2d;
     if (kind == "2.5d") plan.tp_kind = TensorKind::k2_5d;
     if (kind == "3d") plan.tp_kind = TensorKind::k3d;
-    if (plan.tp_kind != TensorKind::k1d && reading_.tp.value_or(1) > 1)
-      refuse("tp_kind", *kind + " tensor parallelism");
+    if (kind == "3d" && reading_.tp.value_or(1) > 1) refuse("tp_kind", "3d tensor parallelism");
     plan.sequence_parallel = section_.boolean("sequence_parallel", false).value_or(false);
     const auto overlap = section_.choice("tp_overlap", {"none", "bulk", "ring"}, "none");
     if (overlap == "bulk") plan.tp_overlap = TensorOverlap::kBulk;
     if (overlap == "ring") plan.tp_overlap = TensorOverlap::kRing;
-    if (overlap && *overlap != "none" && reading_.tp.value_or(1) > 1) {
-      refuse("tp_overlap", "tp_overlap " + *overlap);
-    }
   }
 
   void read_context_parallelism() {

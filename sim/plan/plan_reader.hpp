@@ -16,7 +16,7 @@ struct PlanReading {
   ParallelPlan plan;
   std::optional<std::int64_t> tp, pp, cp, ep, etp, micro_batch;
   // As given; nothing where not given.
-  std::optional<std::int64_t> dp, vpp, vpp_group, shard, ulysses_degree;
+  std::optional<std::int64_t> dp, vpp, vpp_group, shard, ulysses_degree, tp_depth;
   std::optional<std::string> schedule;                    // nothing where it is wrong
   std::optional<std::string> schedule_deadlock;           // of a file: who waits for whom
   std::optional<std::vector<std::int64_t>> stage_layers;

@@ -42,7 +42,16 @@ class ResolvedJob {
     write_cluster();
     section_ = "";
     leaf("precision", name(job_.precision));
-    leaf("sequence_length", job_.sequence_length);
+    if (job_.packs.empty()) {
+      leaf("sequence_length", job_.sequence_length);
+    } else {
+      section_ = "sequence_lengths.";
+      writer_.key("sequence_lengths").begin_object();
+      leaf("histogram", job_.packed_from);
+      leaf("packed_to", job_.sequence_length);
+      writer_.end_object();
+      section_ = "";
+    }
     leaf("global_batch", job_.global_batch);
     write_software();
     write_plan();
@@ -192,6 +201,9 @@ class ResolvedJob {
     leaf("pp", plan.pp);
     leaf("dp", plan.dp);
     leaf("sequence_parallel", plan.sequence_parallel);
+    if (plan.tp > 1) leaf("tp_overlap", name(plan.tp_overlap));
+    if (plan.tp > 1) leaf("tp_kind", name(plan.tp_kind));
+    if (plan.tp_kind == TensorKind::k2_5d) leaf("tp_depth", plan.tp_depth);
     leaf("schedule", plan.schedule);
     leaf("vpp", plan.vpp);
     if (plan.schedule == "interleaved")

@@ -54,14 +54,14 @@ std::vector<Bucket> cut_into_buckets(const ProgramBuilder& builder, const std::s
     fresh.expert = parameter.expert;
     if (apart) {
       fresh.type = builder.parameter_type(fired.tensor.parameter);
-      fresh.sharded = parameter.sharded;
-      fresh.partial = parameter.partial;
+      fresh.copies = parameter.copies;
+      fresh.partial_over = parameter.partial_over;
       fresh.tied = fired.tensor.parameter == tied;
     }
     const auto found = std::find_if(open.begin(), open.end(), [&](std::size_t index) {
       const Bucket& other = buckets[index];
-      return std::tie(other.sharded, other.partial, other.tied, other.expert, other.type) ==
-             std::tie(fresh.sharded, fresh.partial, fresh.tied, fresh.expert, fresh.type);
+      return std::tie(other.copies, other.partial_over, other.tied, other.expert, other.type) ==
+             std::tie(fresh.copies, fresh.partial_over, fresh.tied, fresh.expert, fresh.type);
     });
     const std::size_t index = found == open.end() ? buckets.size() : *found;
     if (found == open.end()) {

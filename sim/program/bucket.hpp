@@ -31,11 +31,11 @@ struct Bucket {
   int step = 0;                 // of its chunk's backward pass that completes it
   std::int64_t elements = 0;
   // Alike for all its tensors where the rule that cut it needs that.
-  bool sharded = false;  // over tp
-  bool partial = false;  // to be summed over tp
-  bool tied = false;     // the word table, held by first and last stage
+  int copies = 1;                   // as in Parameter
+  std::string partial_over;         // as in Parameter
+  bool tied = false;                // the word table, held by first and last stage
   DataType type = DataType::kBf16;  // of the parameters
-  bool expert = false;   // of experts: reduced over other ranks than all else, never mixed with it
+  bool expert = false;  // of experts: reduced over other ranks than all else, never mixed with it
   // Where the bucket is a unit of sharded parameters (data/fsdp): its layer, and which form it has.
   int layer = 0;
   int form = -1;

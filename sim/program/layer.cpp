@@ -2,6 +2,10 @@
 
 #include <utility>
 
+#include "sim/program/tensor/grid_2_5d.hpp"
+#include "sim/program/tensor/grid_2d.hpp"
+#include "sim/program/tensor/overlapped_1d.hpp"
+
 namespace headway {
 
 using Split = ProgramBuilder::Split;
@@ -104,32 +108,43 @@ void Layer::make_projections() {
   const bool accumulates = builder_.job().software.accumulation == GradientAccumulation::kFused;
   qkv_.name = "attention.qkv";
   qkv_.compute = shape_.compute;
-  qkv_.weight = builder_.matrix("attention.qkv_weight",
-                                {{"attention.query_weight", model.query_size(), shape_.hidden},
-                                 {"attention.key_weight", model.key_value_size(), shape_.hidden},
-                                 {"attention.value_weight", model.key_value_size(), shape_.hidden}},
-                                0, true, accumulates, shape_.weight);
-  if (model.linear_bias || model.qkv_bias) {
-    qkv_bias_ = bias("attention.qkv_bias",
-                     {{"attention.query_bias", model.query_size(), 1},
-                      {"attention.key_bias", model.key_value_size(), 1},
-                      {"attention.value_bias", model.key_value_size(), 1}},
-                     true);
+  using Shapes = std::vector<ProgramBuilder::PartShape>;
+  const auto parts = [&](const std::string& what, std::int64_t columns) {
+    return std::pair<Shapes, Shapes>{{{"attention.query_" + what, model.query_size(), columns}},
+                                   {{"attention.key_" + what, model.key_value_size(), columns},
+                                    {"attention.value_" + what, model.key_value_size(), columns}}};
+  };
+  const bool biased = model.linear_bias || model.qkv_bias;
+  auto [weights, key_value_weights] = parts("weight", shape_.hidden);
+  auto [biases, key_value_biases] = parts("bias", 1);
+  // Where several ranks hold the same keys and values, these have parameters of their own beneath
+  // the queries'.
+  if (shape_.key_value_copies > 1) {
+    qkv_.more_rows =
+        builder_.key_value_matrix("attention.key_value_weight", key_value_weights, accumulates);
+    if (biased) {
+      key_value_bias_ = builder_.key_value_vector("attention.key_value_bias", key_value_biases,
+                                                  InitialValue::kZero);
+    }
+  } else {
+    weights.insert(weights.end(), key_value_weights.begin(), key_value_weights.end());
+    biases.insert(biases.end(), key_value_biases.begin(), key_value_biases.end());
   }
+  qkv_.weight = split_matrix("attention.qkv_weight", weights, 0);
+  if (biased) qkv_bias_ = bias("attention.qkv_bias", biases, true);
   qkv_.input = attention_norm_.output;
   qkv_.input_gradient = attention_norm_.output_gradient;
-  qkv_.output = builder_.activation("attention.qkv_output", shape_.storage, shape_.tokens,
-                                    shape_.qkv_columns, saved, Split::kColumns);
+  qkv_.output = builder_.activation("attention.qkv_output", shape_.storage, shape_.block_tokens,
+                                    shape_.qkv_columns, saved, Split::kBlock);
   qkv_.output_gradient =
-      builder_.activation("attention.qkv_output_gradient", shape_.storage, shape_.tokens,
-                          shape_.qkv_columns, gradient_copies(), Split::kColumns);
+      builder_.activation("attention.qkv_output_gradient", shape_.storage, shape_.block_tokens,
+                          shape_.qkv_columns, gradient_copies(), Split::kBlock);
 }
 
 void Layer::make_attention_buffers() {
   const Transformer& model = builder_.job().model;
   const Software& software = builder_.job().software;
   const Copies saved = Copies::kPerLayerAndMicroBatch;
-  const bool accumulates = software.accumulation == GradientAccumulation::kFused;
   attention_norm_ = make_norm(builder_, "attention.norm", true, saved);
 
   if (model.latent_attention) {
@@ -140,20 +155,21 @@ void Layer::make_attention_buffers() {
     make_projections();
   }
 
-  context_ = builder_.activation("attention.context", shape_.storage, shape_.tokens,
-                                 shape_.context_columns, saved, Split::kColumns);
+  context_ = builder_.activation("attention.context", shape_.storage, shape_.block_tokens,
+                                 shape_.context_columns, saved, Split::kBlock);
   if (shape_.splits_backward && recomputed().core_attention) {
-    context_again_ = builder_.activation("attention.context_again", shape_.storage, shape_.tokens,
-                                         shape_.context_columns, Copies::kScratch, Split::kColumns);
+    context_again_ =
+        builder_.activation("attention.context_again", shape_.storage, shape_.block_tokens,
+                            shape_.context_columns, Copies::kScratch, Split::kBlock);
   }
   context_gradient_ =
-      builder_.activation("attention.context_gradient", shape_.storage, shape_.tokens,
-                          shape_.context_columns, Copies::kScratch, Split::kColumns);
+      builder_.activation("attention.context_gradient", shape_.storage, shape_.block_tokens,
+                          shape_.context_columns, Copies::kScratch, Split::kBlock);
   if (software.attention == AttentionKernel::kUnfused) {
-    const std::int64_t rows = shape_.sequences * shape_.core_heads * shape_.core_sequence;
+    const std::int64_t rows = shape_.core_sequences * shape_.core_heads * shape_.core_sequence;
     const auto scores = [&](const char* name, DataType type) {
       core_saved_.push_back({builder_.activation(std::string("attention.") + name, type, rows,
-                                                 shape_.core_sequence, saved, Split::kColumns)});
+                                                 shape_.core_sequence, saved, Split::kBlock)});
     };
     scores("probabilities", shape_.storage);
     if (shape_.dropout) {
@@ -166,8 +182,8 @@ void Layer::make_attention_buffers() {
     }
   } else {
     core_saved_.push_back({builder_.activation("attention.core_statistics", shape_.statistics,
-                                               shape_.sequences * shape_.core_sequence,
-                                               shape_.core_heads, saved, Split::kColumns)});
+                                               shape_.core_sequences * shape_.core_sequence,
+                                               shape_.core_heads, saved, Split::kBlock)});
   }
 
   if (shape_.cp > 1) spread_ = std::make_unique<SpreadAttention>(builder_, core_saved_);
@@ -176,17 +192,17 @@ void Layer::make_attention_buffers() {
   // Spread attention keeps its own copies.
   if (model.position_embedding == PositionEmbedding::kRope && !software.fused_rotary &&
       shape_.logits_are_narrow && !latent_ && !spread_) {
-    rotated_ = builder_.activation("attention.rotated", shape_.storage, shape_.tokens,
+    rotated_ = builder_.activation("attention.rotated", shape_.storage, shape_.block_tokens,
                                    (shape_.heads + shape_.key_value_heads) * shape_.head_dim, saved,
-                                   Split::kColumns);
+                                   Split::kBlock);
   }
 
   projection_.name = "attention.projection";
   projection_.compute = shape_.compute;
-  projection_.weight = builder_.matrix("attention.projection_weight",
-                                       {{"attention.projection_weight", shape_.hidden,
-                                         model.num_attention_heads * shape_.value_head_dim}},
-                                       1, true, accumulates, shape_.weight);
+  projection_.weight = split_matrix("attention.projection_weight",
+                                    {{"attention.projection_weight", shape_.hidden,
+                                      model.num_attention_heads * shape_.value_head_dim}},
+                                    1);
   projection_.input = context_;
   projection_.input_gradient = context_gradient_;
   projection_.output =
@@ -213,7 +229,6 @@ void Layer::make_residual_stream() {
 void Layer::make_mlp_buffers() {
   const Transformer& model = builder_.job().model;
   const Copies saved = Copies::kPerLayerAndMicroBatch;
-  const bool accumulates = builder_.job().software.accumulation == GradientAccumulation::kFused;
 
   const std::int64_t width = model.intermediate_size;
   std::vector<ProgramBuilder::PartShape> weights, biases;
@@ -227,26 +242,26 @@ void Layer::make_mlp_buffers() {
   const std::int64_t columns = shape_.intermediate * (model.gated_mlp ? 2 : 1);
   first_.name = "mlp.first";
   first_.compute = shape_.compute;
-  first_.weight = builder_.matrix("mlp.first_weight", weights, 0, true, accumulates, shape_.weight);
+  first_.weight = split_matrix("mlp.first_weight", weights, 0);
   if (model.linear_bias) first_bias_ = bias("mlp.first_bias", biases, true);
   first_.input = mlp_norm_.output;
   first_.input_gradient = mlp_norm_.output_gradient;
-  first_.output = builder_.activation("mlp.first_output", shape_.storage, shape_.tokens, columns,
-                                      saved, Split::kColumns);
+  first_.output = builder_.activation("mlp.first_output", shape_.storage, shape_.block_tokens,
+                                      columns, saved, Split::kBlock);
   first_.output_gradient =
-      builder_.activation("mlp.first_output_gradient", shape_.storage, shape_.tokens, columns,
-                          gradient_copies(), Split::kColumns);
+      builder_.activation("mlp.first_output_gradient", shape_.storage, shape_.block_tokens, columns,
+                          gradient_copies(), Split::kBlock);
 
-  activation_ = builder_.activation("mlp.activation", shape_.storage, shape_.tokens,
-                                    shape_.intermediate, saved, Split::kColumns);
+  activation_ = builder_.activation("mlp.activation", shape_.storage, shape_.block_tokens,
+                                    shape_.intermediate, saved, Split::kBlock);
   activation_gradient_ =
-      builder_.activation("mlp.activation_gradient", shape_.storage, shape_.tokens,
-                          shape_.intermediate, Copies::kScratch, Split::kColumns);
+      builder_.activation("mlp.activation_gradient", shape_.storage, shape_.block_tokens,
+                          shape_.intermediate, Copies::kScratch, Split::kBlock);
 
   second_.name = "mlp.second";
   second_.compute = shape_.compute;
-  second_.weight = builder_.matrix("mlp.second_weight", {{"mlp.down_weight", shape_.hidden, width}},
-                                   1, true, accumulates, shape_.weight);
+  second_.weight =
+      split_matrix("mlp.second_weight", {{"mlp.down_weight", shape_.hidden, width}}, 1);
   second_.input = activation_;
   second_.input_gradient = activation_gradient_;
   second_.output = mlp_output_;
@@ -264,14 +279,33 @@ int Layer::whole(const std::string& name, Copies copies) {
                              Split::kNone, BufferCategory::kCommunication);
 }
 
+ParameterId Layer::split_matrix(const std::string& name,
+                                const std::vector<ProgramBuilder::PartShape>& parts,
+                                int dimension) {
+  switch (builder_.job().plan.tp_kind) {
+    case TensorKind::k2d:
+      return builder_.square_matrix(name, parts, "");
+    case TensorKind::k2_5d:
+      return grid_2_5d::matrix(builder_, name, parts);
+    default:
+      break;
+  }
+  const bool accumulates = builder_.job().software.accumulation == GradientAccumulation::kFused;
+  return builder_.matrix(name, parts, dimension, true, accumulates, shape_.weight);
+}
+
 void Layer::make_whole_buffer(megatron_1d::ColumnParallel& linear) {
+  if (squares()) return grid_2d::make_buffers(builder_, linear);
   if (!shape_.sequence_parallel) return;
+  if (rings()) overlapped_1d::make_buffers(builder_, linear);
   linear.input_whole = whole(linear.name + "_input_whole", Copies::kScratch);
   linear.input_gradient_whole = whole(linear.name + "_input_gradient_whole", Copies::kScratch);
 }
 
 void Layer::make_whole_buffer(megatron_1d::RowParallel& linear) {
+  if (squares()) return grid_2d::make_buffers(builder_, linear);
   if (!shape_.sequence_parallel) return;
+  if (rings()) overlapped_1d::make_buffers(builder_, linear, gradient_copies());
   linear.output_whole = whole(linear.name + "_output_whole", Copies::kScratch);
   linear.output_gradient_whole = whole(linear.name + "_output_gradient_whole", gradient_copies());
 }
@@ -306,7 +340,7 @@ Kernel Layer::kernel(KernelKind kind, std::int64_t rows, std::int64_t columns, b
 
 Kernel Layer::rotary(KernelKind kind) const {
   Kernel result =
-      kernel(kind, shape_.tokens, (shape_.heads + shape_.key_value_heads) * shape_.head_dim,
+      kernel(kind, shape_.block_tokens, (shape_.heads + shape_.key_value_heads) * shape_.head_dim,
              builder_.job().software.fused_rotary);
   result.head_dim = shape_.head_dim;
   return result;
@@ -332,13 +366,20 @@ void Layer::attention_forward(OperationList& list, const LayerParts& kept) {
   residual_forward(list, attention_residual_, {hidden_}, {middle_});
 }
 
+std::vector<ParameterId> Layer::qkv_biases() const {
+  if (key_value_bias_ == kNoParameter) return {qkv_bias_};
+  return {qkv_bias_, key_value_bias_};
+}
+
 void Layer::projections_forward(OperationList& list) {
   if (latent_) return latent_->forward(list);
   megatron_1d::forward(builder_, list, qkv_);
   if (qkv_bias_ != kNoParameter) {
+    std::vector<BufferRef> reads = {{qkv_.output}};
+    for (const ParameterId id : qkv_biases()) reads.push_back({builder_.parameter(id).family});
     list.add("attention.qkv_bias",
-             kernel(KernelKind::kBiasAdd, shape_.tokens, shape_.qkv_columns, true),
-             {{qkv_.output}, {builder_.parameter(qkv_bias_).family}}, {{qkv_.output}});
+             kernel(KernelKind::kBiasAdd, shape_.block_tokens, shape_.qkv_columns, true),
+             std::move(reads), {{qkv_.output}});
   }
   if (builder_.job().model.position_embedding == PositionEmbedding::kRope) {
     std::vector<BufferRef> writes = {{qkv_.output}};
@@ -384,14 +425,15 @@ void Layer::activation_forward(OperationList& list) {
       reads.push_back({bias});
     } else {
       const std::int64_t columns = builder_.parameter(first_bias_).rows;
-      list.add("mlp.first_bias", kernel(KernelKind::kBiasAdd, shape_.tokens, columns, true),
+      list.add("mlp.first_bias", kernel(KernelKind::kBiasAdd, shape_.block_tokens, columns, true),
                {{first_.output}, {bias}}, {{first_.output}});
     }
   }
   const KernelKind kind = model.gated_mlp ? KernelKind::kSwigluForward
                           : gelu          ? KernelKind::kGeluForward
                                           : KernelKind::kReluForward;
-  list.add("mlp.activation", kernel(kind, shape_.tokens, shape_.intermediate, fused, in_kernel),
+  list.add("mlp.activation",
+           kernel(kind, shape_.block_tokens, shape_.intermediate, fused, in_kernel),
            std::move(reads), {{activation_}});
 }
 
@@ -509,12 +551,12 @@ void Layer::activation_backward(OperationList& list) {
                           : gelu          ? KernelKind::kGeluBackward
                                           : KernelKind::kReluBackward;
   list.add("mlp.activation_backward",
-           kernel(kind, shape_.tokens, shape_.intermediate, fused, in_kernel), std::move(reads),
-           std::move(writes));
+           kernel(kind, shape_.block_tokens, shape_.intermediate, fused, in_kernel),
+           std::move(reads), std::move(writes));
   if (biased && !in_kernel) {
     const Parameter& bias = builder_.parameter(first_bias_);
     list.add("mlp.first_bias_backward",
-             kernel(KernelKind::kBiasBackward, shape_.tokens, bias.rows, true),
+             kernel(KernelKind::kBiasBackward, shape_.block_tokens, bias.rows, true),
              {{first_.output_gradient}, {bias.gradient}}, {{bias.gradient}});
   }
 }
@@ -545,10 +587,13 @@ void Layer::projections_backward(OperationList& list, Backward part) {
              {{qkv_.output_gradient}}, {{qkv_.output_gradient}});
   }
   if (qkv_bias_ != kNoParameter) {
-    const Parameter& bias = builder_.parameter(qkv_bias_);
+    std::vector<BufferRef> reads = {{qkv_.output_gradient}}, gradients;
+    for (const ParameterId id : qkv_biases())
+      gradients.push_back({builder_.parameter(id).gradient});
+    reads.insert(reads.end(), gradients.begin(), gradients.end());
     list.add("attention.qkv_bias_backward",
-             kernel(KernelKind::kBiasBackward, shape_.tokens, shape_.qkv_columns, true),
-             {{qkv_.output_gradient}, {bias.gradient}}, {{bias.gradient}});
+             kernel(KernelKind::kBiasBackward, shape_.block_tokens, shape_.qkv_columns, true),
+             std::move(reads), std::move(gradients));
   }
   if (recomputed().norms) norm_forward(builder_, list, attention_norm_, {hidden_});
   const std::vector<int> gathered = matrix_backward(list, qkv_, part);

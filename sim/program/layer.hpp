@@ -83,6 +83,9 @@ class Layer {
   void quantise_mlp();
   void convert_weights(const std::string& name, Mlp mlp, Templates& made);
   int whole(const std::string& name, Copies copies);
+  // A matrix of the layer, as the plan's kind of tensor parallelism shares it; `dimension`: in one.
+  ParameterId split_matrix(const std::string& name,
+                           const std::vector<ProgramBuilder::PartShape>& parts, int dimension);
   void make_whole_buffer(megatron_1d::ColumnParallel& linear);
   void make_whole_buffer(megatron_1d::RowParallel& linear);
   Residual make_residual(const std::string& half, int branch);
@@ -92,6 +95,7 @@ class Layer {
   // `kept`: parts whose results are there already.
   void attention_forward(OperationList& list, const LayerParts& kept = {});
   void make_projections();
+  std::vector<ParameterId> qkv_biases() const;
   void projections_forward(OperationList& list);
   void projections_backward(OperationList& list, Backward part);
   void attention_core(OperationList& list, const std::string& name, int context);
@@ -124,6 +128,10 @@ class Layer {
   BufferRef branch_gradient(const Residual& residual, BufferRef output_gradient) const {
     return shape_.dropout ? BufferRef{residual.branch_gradient} : output_gradient;
   }
+  // Whether matrices exchange in hops beside the parts of their GEMMs.
+  // Whether they are shared as squares of ranks.
+  bool squares() const { return builder_.job().plan.tp_kind != TensorKind::k1d; }
+  bool rings() const { return builder_.job().plan.tp_overlap == TensorOverlap::kRing; }
   Kernel kernel(KernelKind kind, std::int64_t rows, std::int64_t columns, bool fused,
                 bool bias = false) const;
   Kernel rotary(KernelKind kind) const;
@@ -135,7 +143,7 @@ class Layer {
   NormPart attention_norm_;
   megatron_1d::ColumnParallel qkv_;  // of latent attention only what comes out of it
   std::optional<LatentProjections> latent_;
-  ParameterId qkv_bias_ = kNoParameter;
+  ParameterId qkv_bias_ = kNoParameter, key_value_bias_ = kNoParameter;
   int context_ = -1, context_gradient_ = -1;
   int rotated_ = -1;                         // queries and keys after an eager rotary embedding
   std::vector<BufferRef> core_saved_;        // what the attention core keeps for its backward

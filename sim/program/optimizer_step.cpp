@@ -1,7 +1,10 @@
 #include "sim/program/optimizer_step.hpp"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
+
+#include "sim/plan/tensor_grid.hpp"
 
 namespace headway {
 
@@ -260,21 +263,29 @@ int OptimizerStep::finish() {
   return reduces() ? builder_.with_entry(index, {builder_.stream("dp")}, {}) : index;
 }
 
-// Gradients of replicated parameters that this rank's tokens alone have contributed to: one message
-// (Megatron-LM, finalize_model_grads.py).
+// Gradients of copied parameters that this rank's tokens, or its queries, alone have contributed
+// to: one message for all of a group (Megatron-LM, finalize_model_grads.py).
 void OptimizerStep::sum_partial(OperationList& list) {
+  sum_partial(list, "tp", "sequence_parallel.all_reduce");
+  sum_partial(list, kKeyValueCopyAxis, "key_value.all_reduce");
+  sum_partial(list, kTensorTokensAxis, "tensor_rows.all_reduce");
+  sum_partial(list, kTensorDepthAxis, "tensor_depth.all_reduce");
+}
+
+void OptimizerStep::sum_partial(OperationList& list, const std::string& axis,
+                                const std::string& name) {
   std::vector<BufferRef> buffers;
   std::int64_t elements = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     if (shared(buckets_[b])) {
-      if (!buckets_[b].partial) continue;
+      if (buckets_[b].partial_over != axis) continue;
       buffers.push_back(shard_gradient(b));
       elements += shards_[b].elements;
       continue;
     }
     for (const Tensor& tensor : buckets_[b].tensors) {
       const Parameter& parameter = builder_.parameter(tensor.parameter);
-      if (!parameter.partial) continue;
+      if (parameter.partial_over != axis) continue;
       buffers.push_back({parameter.gradient, tensor.layer});
       elements += parameter.elements();
     }
@@ -283,8 +294,8 @@ void OptimizerStep::sum_partial(OperationList& list) {
   Collective collective;
   collective.elements = elements;
   collective.type = gradient_type();
-  list.add("sequence_parallel.all_reduce", collective, buffers, buffers, Cause::kTensorParallel);
-  list.last().group = builder_.tensor_group();
+  list.add(name, collective, buffers, buffers, Cause::kTensorParallel);
+  list.last().group = builder_.group({axis});
 }
 
 void OptimizerStep::sum_tied(OperationList& list) {
@@ -344,16 +355,23 @@ int OptimizerStep::update() {
 // by more come first. The second copy of a tied word table, or of the whole model, counts nowhere.
 std::vector<OptimizerStep::NormPart> OptimizerStep::norm_parts() const {
   if (!counts_in_norm_) return {};
-  std::vector<NormPart> parts(3);
-  parts[0].name = "replicated";
-  parts[1].name = "own";
-  parts[2].name = "experts";
+  std::vector<NormPart> parts;
   const bool every_rank = builder_.job().model.num_experts > 0;
-  const auto add = [&](bool sharded, bool expert, bool shared, BufferRef gradient,
+  const auto part_of = [&](int copies, bool expert) -> NormPart& {
+    const std::string name = expert                ? "experts"
+                             : copies == 1         ? "own"
+                             : copies == shape_.tp ? "replicated"
+                                                   : "shared_by_" + std::to_string(copies);
+    for (NormPart& part : parts) {
+      if (part.name == name) return part;
+    }
+    parts.emplace_back().name = name;
+    return parts.back();
+  };
+  const auto add = [&](int copies, bool expert, bool shared, BufferRef gradient,
                        std::int64_t elements) {
-    const bool own = sharded || shape_.tp == 1;
-    NormPart& part = parts[expert ? 2 : own ? 1 : 0];
-    part.copies = own || expert ? 1 : shape_.tp;
+    NormPart& part = part_of(copies, expert);
+    part.copies = copies;
     if (every_rank && !shared) part.copies *= shape_.reducing_ranks(expert);
     part.gradients.push_back(gradient);
     part.elements += elements;
@@ -362,19 +380,19 @@ std::vector<OptimizerStep::NormPart> OptimizerStep::norm_parts() const {
     const Bucket& bucket = buckets_[b];
     if (shared(bucket)) {
       if (bucket.tied && !owns_tied_) continue;
-      add(bucket.sharded, bucket.expert, true, shard_gradient(b), shards_[b].elements);
+      add(bucket.copies, bucket.expert, true, shard_gradient(b), shards_[b].elements);
       continue;
     }
     for (const Tensor& tensor : bucket.tensors) {
       if (tensor.parameter == tied_ && !owns_tied_) continue;
       const Parameter& parameter = builder_.parameter(tensor.parameter);
-      add(parameter.sharded, parameter.expert, false, {parameter.gradient, tensor.layer},
+      add(parameter.copies, parameter.expert, false, {parameter.gradient, tensor.layer},
           parameter.elements());
     }
   }
-  std::erase_if(parts, [](const NormPart& part) { return part.gradients.empty(); });
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const NormPart& a, const NormPart& b) { return a.copies > b.copies; });
+  std::stable_sort(parts.begin(), parts.end(), [](const NormPart& a, const NormPart& b) {
+    return std::tie(b.copies, a.name) < std::tie(a.copies, b.name);
+  });
   return parts;
 }
 

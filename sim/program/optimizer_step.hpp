@@ -103,6 +103,7 @@ class OptimizerStep {
   }
   DataType gradient_type() const;
   void sum_partial(OperationList& list);
+  void sum_partial(OperationList& list, const std::string& axis, const std::string& name);
   void sum_tied(OperationList& list);
   void norm(OperationList& list);
   void clip(OperationList& list);

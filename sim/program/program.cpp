@@ -253,8 +253,13 @@ class StructureCheck {
     port_references(at + "/awaits", operation.awaits);
     port_references(at + "/releases", operation.releases);
     const auto* collective = std::get_if<Collective>(&operation.operation);
-    if (collective == nullptr) {
-      if (operation.group != -1) fault(at + "/group", "only a collective has a group");
+    const auto* gemm = std::get_if<Gemm>(&operation.operation);
+    if (gemm != nullptr && gemm->runs > 1) {
+      in_range(at + "/group", operation.group, program_.groups.size(), "group");
+    } else if (collective == nullptr) {
+      if (operation.group != -1) {
+        fault(at + "/group", "only a collective, or a GEMM of runs, has a group");
+      }
     } else if (is_point_to_point(*collective)) {
       message(at, operation, *collective);
     } else {

@@ -146,7 +146,7 @@ struct TemplateOperation {
   Operation operation;
   Cause cause = Cause::kCompute;
   int stream = 0;       // Program::streams
-  int group = -1;       // collectives: Program::groups
+  int group = -1;       // collectives, and GEMMs of runs: Program::groups
   int peer_offset = 0;  // send, receive: the peer's coordinate along `peer_axis`, relative, cyclic
   std::string peer_axis;  // "pp"
   std::vector<BufferRef> reads;

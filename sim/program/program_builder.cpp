@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/plan/tensor_grid.hpp"
+
 namespace headway {
 
 namespace {
@@ -91,6 +93,11 @@ int ProgramBuilder::activation(const std::string& name, DataType type, std::int6
   family.per_micro_batch = copies != Copies::kScratch;
   if (split == Split::kRows) family.row_group = tensor_group();
   if (split == Split::kColumns) family.column_group = tensor_group();
+  if (split == Split::kBlock) {
+    const bool square = job_.plan.tp_kind != TensorKind::k1d;
+    family.column_group = square ? group({kTensorColumnAxis}) : tensor_group();
+    if (square) family.row_group = group({kTensorTokensAxis});
+  }
   return buffer(std::move(family));
 }
 
@@ -113,10 +120,12 @@ ParameterId ProgramBuilder::parameter(BufferFamily family, const std::vector<Par
   const std::vector<std::string> axes =
       spread.expert ? std::vector<std::string>{"etp"} : spread.axes;
   const int group_index = dimension >= 0 ? group(axes) : -1;
-  const std::int64_t ranks =
-      group_index >= 0
-          ? program_.grid.group_size(program_.groups[static_cast<std::size_t>(group_index)])
-          : 1;
+  const int cross_group = spread.cross_axes.empty() ? -1 : group(spread.cross_axes);
+  const auto size_of_group = [&](int index) -> std::int64_t {
+    if (index < 0) return 1;
+    return program_.grid.group_size(program_.groups[static_cast<std::size_t>(index)]);
+  };
+  const std::int64_t ranks = size_of_group(group_index), crossing = size_of_group(cross_group);
   const std::int64_t holders = spread.expert ? shape_.ep : 1;
   if (spread.expert) {
     family.blocks = job_.model.num_experts;
@@ -129,9 +138,10 @@ ParameterId ProgramBuilder::parameter(BufferFamily family, const std::vector<Par
     tensor.columns = part.columns;
     tensor.sharded_dimension = group_index >= 0 ? dimension : -1;
     tensor.group = group_index;
+    tensor.cross_group = cross_group;
     family.parts.push_back(std::move(tensor));
     family.rows += (dimension == 0 ? part.rows / ranks : part.rows) / holders;
-    family.columns = dimension == 1 ? part.columns / ranks : part.columns;
+    family.columns = (dimension == 1 ? part.columns / ranks : part.columns) / crossing;
   }
   family.category = BufferCategory::kParameter;
 
@@ -145,8 +155,8 @@ ParameterId ProgramBuilder::parameter(BufferFamily family, const std::vector<Par
   Parameter added;
   added.rows = family.rows;
   added.columns = family.columns;
-  added.sharded = group_index >= 0;
-  added.partial = spread.partial && shape_.sequence_parallel;
+  added.copies = spread.expert ? 1 : std::max(shape_.tp / static_cast<int>(ranks * crossing), 1);
+  added.partial_over = spread.partial_over;
   added.expert = spread.expert;
   added.family = buffer(std::move(family));
   added.gradient = buffer(std::move(gradient));
@@ -177,30 +187,63 @@ ParameterId ProgramBuilder::matrix(const std::string& name, const std::vector<Pa
                                    int dimension, bool per_layer, bool accumulates,
                                    std::optional<DataType> type,
                                    const std::vector<std::string>& axes) {
-  return matrix(name, parts, Spread{dimension, false, false, axes}, per_layer, accumulates, type);
+  return matrix(name, parts, Spread{dimension, {}, false, axes}, per_layer, accumulates, type);
 }
 
 ParameterId ProgramBuilder::own_tokens_matrix(const std::string& name,
                                               const std::vector<PartShape>& parts, bool per_layer,
                                               bool accumulates, std::optional<DataType> type) {
-  return matrix(name, parts, Spread{-1, true, false, {}}, per_layer, accumulates, type);
+  return matrix(name, parts, Spread{-1, own_tokens_axis(), false, {}}, per_layer, accumulates,
+                type);
 }
 
 ParameterId ProgramBuilder::expert_matrix(const std::string& name,
                                           const std::vector<PartShape>& parts, int dimension,
                                           bool accumulates, std::optional<DataType> type) {
-  return matrix(name, parts, Spread{dimension, false, true, {}}, true, accumulates, type);
+  return matrix(name, parts, Spread{dimension, {}, true, {}}, true, accumulates, type);
 }
 
 ParameterId ProgramBuilder::vector(const std::string& name, const std::vector<PartShape>& parts,
                                    bool sharded, bool per_layer, bool partial,
                                    InitialValue initial) {
+  Spread spread{sharded ? 0 : -1, partial ? own_tokens_axis() : "", false, {"tp"}};
+  // Each row of a square has its own tokens.
+  if (sharded && job_.plan.tp_kind != TensorKind::k1d) {
+    spread.axes = {kTensorColumnAxis};
+    spread.partial_over = kTensorTokensAxis;
+  }
+  return vector(name, parts, spread, per_layer, initial);
+}
+
+ParameterId ProgramBuilder::key_value_matrix(const std::string& name,
+                                             const std::vector<PartShape>& parts,
+                                             bool accumulates) {
+  const Spread spread{0, kKeyValueCopyAxis, false, {kKeyValueAxis}};
+  return matrix(name, parts, spread, true, accumulates, {});
+}
+
+ParameterId ProgramBuilder::square_matrix(const std::string& name,
+                                          const std::vector<PartShape>& parts,
+                                          const std::string& partial_over) {
+  const Spread spread{0, partial_over, false, {kTensorColumnAxis}, {kTensorRowAxis}};
+  return matrix(name, parts, spread, true, false, {});
+}
+
+ParameterId ProgramBuilder::key_value_vector(const std::string& name,
+                                             const std::vector<PartShape>& parts,
+                                             InitialValue initial) {
+  const Spread spread{0, kKeyValueCopyAxis, false, {kKeyValueAxis}};
+  return vector(name, parts, spread, true, initial);
+}
+
+ParameterId ProgramBuilder::vector(const std::string& name, const std::vector<PartShape>& parts,
+                                   const Spread& spread, bool per_layer, InitialValue initial) {
   BufferFamily family;
   family.name = name;
   family.type = shape_.storage;
   family.per_layer = per_layer;
   family.initial = initial;
-  return parameter(std::move(family), parts, Spread{sharded ? 0 : -1, partial, false, {"tp"}});
+  return parameter(std::move(family), parts, spread);
 }
 
 int ProgramBuilder::add_template(Template list) {

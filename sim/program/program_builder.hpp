@@ -21,9 +21,11 @@ struct Parameter {
   int gradient = -1;
   int scratch = -1;  // a micro-batch's gradient before it is accumulated; -1: added at once
   std::int64_t rows = 0, columns = 0;  // local
-  bool sharded = false;  // over tp (and more); else every rank of the tp group holds all of it
-  bool partial = false;  // its gradient covers only this rank's tokens: summed over tp per step
-  bool expert = false;   // of the rank's own experts: its gradient is reduced over their copies
+  int copies = 1;  // ranks of its tensor-parallel group that hold the same of it
+  // The axis over which its gradient is summed once per step, where each rank's covers only its own
+  // tokens, or its own queries; empty: none.
+  std::string partial_over;
+  bool expert = false;  // of the rank's own experts: its gradient is reduced over their copies
   std::int64_t elements() const { return rows * columns; }
 };
 using ParameterId = int;  // index of ProgramBuilder::parameters()
@@ -104,7 +106,8 @@ class ProgramBuilder {
 
   int buffer(BufferFamily family);
   // `split`: whether its rows or columns are this rank's share over tp.
-  enum class Split : std::uint8_t { kNone, kRows, kColumns };
+  // `kBlock`: its columns are a share over the ranks that share heads, its rows over the others.
+  enum class Split : std::uint8_t { kNone, kRows, kColumns, kBlock };
   int activation(const std::string& name, DataType type, std::int64_t rows, std::int64_t columns,
                  Copies copies, Split split = Split::kNone,
                  BufferCategory category = BufferCategory::kActivation);
@@ -132,9 +135,20 @@ class ProgramBuilder {
   // group, and of each sharded along `dimension` over etp.
   ParameterId expert_matrix(const std::string& name, const std::vector<PartShape>& parts,
                             int dimension, bool accumulates, std::optional<DataType> type = {});
-  // A vector (bias, norm): one column. `partial` as in Parameter.
+  // A vector (bias, norm): one column. `partial`: with sequence parallelism its gradient covers
+  // this rank's tokens alone.
   ParameterId vector(const std::string& name, const std::vector<PartShape>& parts, bool sharded,
                      bool per_layer, bool partial, InitialValue initial);
+  // Rows that belong to key-value heads where there are fewer heads than tensor-parallel ranks:
+  // each rank holds those of one head, with others, and a part of their gradient.
+  ParameterId key_value_matrix(const std::string& name, const std::vector<PartShape>& parts,
+                               bool accumulates);
+  // A matrix that the ranks of a square hold a block each of: rows over one row of ranks, columns
+  // over one column. `partial_over` as in Parameter.
+  ParameterId square_matrix(const std::string& name, const std::vector<PartShape>& parts,
+                            const std::string& partial_over);
+  ParameterId key_value_vector(const std::string& name, const std::vector<PartShape>& parts,
+                               InitialValue initial);
 
   int add_template(Template list);
   int add_template(OperationList& list) { return add_template(list.take()); }
@@ -149,15 +163,19 @@ class ProgramBuilder {
   // How a parameter is spread.
   struct Spread {
     int dimension = -1;
-    bool partial = false;
+    std::string partial_over = {};
     bool expert = false;
-    std::vector<std::string> axes = {"tp"};  // over which it is sharded; experts over etp
+    std::vector<std::string> axes = {"tp"};    // over which it is sharded; experts over etp
+    std::vector<std::string> cross_axes = {};  // and its columns, where `dimension` is 0
   };
   ParameterId parameter(BufferFamily family, const std::vector<PartShape>& parts,
                         const Spread& spread);
   ParameterId matrix(const std::string& name, const std::vector<PartShape>& parts,
                      const Spread& spread, bool per_layer, bool accumulates,
                      std::optional<DataType> type);
+  ParameterId vector(const std::string& name, const std::vector<PartShape>& parts,
+                     const Spread& spread, bool per_layer, InitialValue initial);
+  std::string own_tokens_axis() const { return shape_.sequence_parallel ? "tp" : ""; }
 
   const Job& job_;
   StepShape shape_;

@@ -219,14 +219,19 @@ QuantisedLinear::Gather QuantisedLinear::gather_columns() const {
 }
 
 void QuantisedLinear::transpose_whole(OperationList& list, int after) const {
+  transpose(list, "", builder_->shape().tokens, {whole_rows_}, {whole_columns_});
+  if (after >= 0) list.last().after = {after};
+}
+
+void QuantisedLinear::transpose(OperationList& list, const std::string& run, std::int64_t rows,
+                                BufferRef by_rows, BufferRef by_columns) const {
   const Tensor& tensor = shared_ == Shared::kInput ? input_ : gradient_;
   Kernel kernel;
   kernel.kind = KernelKind::kTranspose;
-  kernel.rows = builder_->shape().tokens;
+  kernel.rows = rows;
   kernel.columns = tensor.columns;
   kernel.type = kernel.output = tensor.type;
-  list.add(tensor.name + "_transpose", kernel, {{whole_rows_}}, {{whole_columns_}});
-  if (after >= 0) list.last().after = {after};
+  list.add(tensor.name + "_transpose" + run, kernel, {by_rows}, {by_columns});
 }
 
 BufferRef QuantisedLinear::input_by_columns() const {

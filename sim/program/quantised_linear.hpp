@@ -61,6 +61,9 @@ class QuantisedLinear {
   bool one_scale() const { return scales_.block == 0; }
   // Makes the whole copy by columns from that by rows, when operation `after` has ended (-1: none).
   void transpose_whole(OperationList& list, int after = -1) const;
+  // The same of `rows` tokens of it.
+  void transpose(OperationList& list, const std::string& run, std::int64_t rows, BufferRef by_rows,
+                 BufferRef by_columns) const;
 
   // What the weight gradient's product reads, once all that is gathered is there.
   BufferRef input_by_columns() const;

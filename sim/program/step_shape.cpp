@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "sim/plan/expert_loads.hpp"
+#include "sim/plan/tensor_grid.hpp"
 #include "sim/program/expert/expert_rules.hpp"
 
 namespace headway {
@@ -37,11 +38,15 @@ StepShape::StepShape(const Job& job) {
   local_sequence = sequence / cp;
   tokens = sequences * local_sequence;
   local_tokens = sequence_parallel ? tokens / tp : tokens;
+  const int columns = column_ranks(plan);
+  core_sequences = sequences / (tp / columns);
+  block_tokens = tokens / (tp / columns);
 
   layers = model.num_hidden_layers;
   hidden = model.hidden_size;
-  heads = model.num_attention_heads / tp;
-  key_value_heads = model.num_key_value_heads / tp;
+  heads = model.num_attention_heads / columns;
+  key_value_heads = std::max<std::int64_t>(model.num_key_value_heads / columns, 1);
+  key_value_copies = headway::key_value_copies(model, columns);
   head_dim = model.head_dim;
   value_head_dim = head_dim;
   // Latent attention has keys and values of every head.
@@ -54,7 +59,7 @@ StepShape::StepShape(const Job& job) {
   core_heads = heads / ulysses;
   core_key_value_heads = key_value_heads / ulysses;
   core_sequence = local_sequence * ulysses;
-  intermediate = model.intermediate_size / tp;
+  intermediate = model.intermediate_size / columns;
   if (model.num_experts > 0) set_experts(job);
   padded_vocabulary = job.padded_vocabulary();
   local_vocabulary = padded_vocabulary / tp;

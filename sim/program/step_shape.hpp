@@ -34,12 +34,16 @@ struct StepShape {
   // Sequences of a micro-batch, whole and this rank's part of each; its tokens, and the rows of the
   // residual stream that one rank of a tensor-parallel group holds of them.
   std::int64_t sequences = 1, sequence = 1, local_sequence = 1, tokens = 1, local_tokens = 1;
+  // Those of a rank's activations between the matrices that share them out: all, or, where the
+  // ranks share matrices as squares, those of one row of a square.
+  std::int64_t core_sequences = 1, block_tokens = 1;
 
   std::int64_t layers = 0;
   std::int64_t hidden = 0;
   // Of one rank: heads and key-value heads, columns of the packed qkv and of the context, of the
   // MLP.
   std::int64_t heads = 0, key_value_heads = 0, head_dim = 0, value_head_dim = 0;
+  int key_value_copies = 1;  // ranks of a tensor-parallel group that hold the same key-value head
   std::int64_t qkv_columns = 0, context_columns = 0, intermediate = 0;
   // What its attention core works on: heads, and queries of a sequence.
   std::int64_t core_heads = 0, core_key_value_heads = 0, core_sequence = 0;

@@ -113,6 +113,7 @@ class TrainingStep {
     program.micro_batches = job_.plan.micro_batches;
     program.sequences_per_micro_batch = shape_.sequences;
     program.sequence_length = shape_.sequence;
+    program.packs = job_.packs;
     program.vocab_size = job_.model.vocab_size;
     program.dropout = job_.software.dropout;
     program.learning_rate = job_.plan.optimizer == "adamw" ? kAdamRate : kSgdRate;

@@ -168,6 +168,23 @@ std::vector<CommunicationLine> communication_of(const SimulatedStep& step, std::
   return result;
 }
 
+// Of packed sequences the sum over their documents, which attend to themselves alone; padding
+// counts as a document.
+Flops step_model_flops(const Job& job, FlopsConvention convention) {
+  if (job.packs.empty()) {
+    return model_flops(job.model, job.sequence_length, job.global_batch, convention);
+  }
+  std::map<std::int64_t, std::int64_t> documents;  // how many, by length
+  for (const std::vector<std::int64_t>& pack : job.packs) {
+    for (const std::int64_t length : pack) ++documents[length];
+  }
+  double count = 0;
+  for (const auto& [length, many] : documents) {
+    count += model_flops(job.model, length, many, convention).count;
+  }
+  return {count * static_cast<double>(job.global_batch) / static_cast<double>(job.packs.size())};
+}
+
 void add_throughput(const Job& job, const SimulatedStep& step, const Profile& profile,
                     const ReportOptions& options, StepReport& report) {
   const double seconds = report.iteration.seconds();
@@ -176,7 +193,7 @@ void add_throughput(const Job& job, const SimulatedStep& step, const Profile& pr
   report.samples_per_s = sequences / seconds;
   report.tokens_per_s = report.samples_per_s * static_cast<double>(job.sequence_length);
   report.tokens_per_s_per_gpu = report.tokens_per_s / report.gpus;
-  const Flops model = model_flops(job.model, job.sequence_length, job.global_batch, options.flops);
+  const Flops model = step_model_flops(job, options.flops);
   report.model_flops_per_s_per_gpu = model.count / seconds / report.gpus;
   const auto peak = profile.device.dense_peak.find(compute_type(job.precision));
   if (peak == profile.device.dense_peak.end() || peak->second.per_second <= 0) return;

@@ -62,6 +62,8 @@ std::string plan_words(const Job& job) {
     words += ", recompute " + std::string(name(plan.recompute));
   }
   if (plan.sequence_parallel && plan.tp > 1) words += ", sequence parallel";
+  if (plan.tp_overlap == TensorOverlap::kRing) words += " in rings";
+  if (plan.tp_kind != TensorKind::k1d) words += ", " + std::string(name(plan.tp_kind)) + " tensors";
   if (plan.cp > 1) words += ", " + std::string(name(plan.cp_kind)) + " attention";
   if (plan.dp * plan.cp > 1) words += ", " + std::string(name(plan.dp_kind));
   return words;

@@ -277,6 +277,48 @@ TEST(BadJob, NamesSequencesAndHeadsThatContextParallelismCannotShare) {
       testing::Contains("--cp: 2 x cp = 8 does not divide the sequence of 2052 tokens"));
 }
 
+TEST(BadJob, NamesWhatPackedSequencesCannotDo) {
+  const std::string folder = source_dir() + "/tests/plan/lengths/";
+  const auto packed = [&](const std::string& lengths) {
+    return read_text(replaced(kGpt3Job, R"("sequence_length": 2048)",
+                              R"("sequence_lengths": {)" + lengths + "}"))
+        .lines;
+  };
+  const std::string file = R"("histogram": ")" + folder + R"(short-documents.csv")";
+  EXPECT_THAT(packed(file), ElementsAre(testing::HasSubstr(
+                                "/sequence_lengths: unfused attention works on whole sequences")));
+  EXPECT_THAT(packed(file + R"(, "packed": 64)"),
+              testing::Contains(testing::HasSubstr("/sequence_lengths/packed")));
+  EXPECT_THAT(packed(R"("histogram": "no/such.csv")"),
+              testing::Contains(testing::HasSubstr("no/such.csv")));
+  EXPECT_THAT(packed(R"("packed_to": 64)"),
+              testing::Contains(testing::HasSubstr("/sequence_lengths/histogram: missing")));
+}
+
+TEST(BadJob, NamesWhatSquaresOfRanksCannotDo) {
+  const auto lines = [](std::vector<JobOverride> overrides) {
+    overrides.push_back({"plan.sequence_parallel", "false", "--sp"});
+    return read_text(kGpt3Job, overrides).lines;
+  };
+  EXPECT_THAT(lines({{"plan.tp_kind", "2d", "--kind"}}),
+              ElementsAre("job.json: /plan/tp: 8 ranks are no square, as tp_kind 2d has them"));
+  EXPECT_THAT(lines({{"plan.tp_kind", "2.5d", "--kind"}}),
+              ElementsAre("job.json: /plan/tp_depth: missing; expected the squares of a stack, for "
+                          "tp_kind 2.5d"));
+  EXPECT_THAT(
+      lines({{"plan.tp_kind", "2.5d", "--kind"}, {"plan.tp_depth", "2", "--depth"}}),
+      ElementsAre("job.json: /plan/micro_batch: 1 sequences do not divide among the 4 rows of "
+                  "tp_kind 2.5d, whose attention works on whole sequences"));
+}
+
+TEST(BadJob, NamesOverlapWithoutSequenceParallelism) {
+  EXPECT_THAT(read_text(kGpt3Job, {{"plan.tp_overlap", "ring", "--o"},
+                                   {"plan.sequence_parallel", "false", "--sp"}})
+                  .lines,
+              ElementsAre("--o: ring overlaps the exchanges of sequence parallelism; expected "
+                          "sequence_parallel true, or none"));
+}
+
 TEST(BadJob, NamesKeyValueHeadsThatTpCannotShare) {
   const std::string job = replaced(
       kGpt3Job, R"("gpt3-175b")",

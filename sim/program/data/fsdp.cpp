@@ -75,20 +75,25 @@ int ShardedUnits::find_or_make_form(const std::string& name, const Bucket& bucke
   fresh.per_layer = name == "layer";
   fresh.tensors = bucket.tensors;
   for (Tensor& tensor : fresh.tensors) tensor.layer -= bucket.layer;
-  fresh.sharded = bucket.sharded;
-  fresh.partial = bucket.partial;
+  fresh.copies = bucket.copies;
+  fresh.partial_over = bucket.partial_over;
   fresh.tied = bucket.tied;
   fresh.type = bucket.type;
   const auto same = [&](const Form& other) {
-    return std::tie(other.per_layer, other.tensors, other.sharded, other.partial, other.tied,
-                    other.type) == std::tie(fresh.per_layer, fresh.tensors, fresh.sharded,
-                                            fresh.partial, fresh.tied, fresh.type);
+    return std::tie(other.per_layer, other.tensors, other.copies, other.partial_over, other.tied,
+                    other.type) == std::tie(fresh.per_layer, fresh.tensors, fresh.copies,
+                                            fresh.partial_over, fresh.tied, fresh.type);
   };
   const auto found = std::find_if(forms_.begin(), forms_.end(), same);
   if (found != forms_.end()) return static_cast<int>(found - forms_.begin());
 
   std::string base = name;
-  if (shape_.tp > 1) base += fresh.sharded ? ".split" : fresh.partial ? ".partial" : ".replicated";
+  if (shape_.tp > 1) {
+    base += fresh.copies == 1            ? ".split"
+            : fresh.copies < shape_.tp   ? ".shared"
+            : fresh.partial_over.empty() ? ".replicated"
+                                         : ".partial";
+  }
   if (fresh.tied) base += ".tied";
   if (fresh.type != shape_.storage) base += "." + std::string(headway::name(fresh.type));
   const auto alike = std::count_if(forms_.begin(), forms_.end(), [&](const Form& other) {

@@ -61,7 +61,9 @@ class ShardedUnits {
     std::string name;
     bool per_layer = false;
     std::vector<Tensor> tensors;  // layers relative
-    bool sharded = false, partial = false, tied = false;
+    int copies = 1;
+    std::string partial_over;
+    bool tied = false;
     DataType type = DataType::kBf16;  // of the whole parameters
     BucketShard shard;
     int reduced = -1;  // a micro-batch's share before it is added or converted

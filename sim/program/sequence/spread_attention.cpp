@@ -1,5 +1,6 @@
 #include "sim/program/sequence/spread_attention.hpp"
 
+#include "sim/plan/packing.hpp"
 #include "sim/program/sequence/gathered_attention.hpp"
 #include "sim/program/sequence/ring_attention.hpp"
 #include "sim/program/sequence/ulysses.hpp"
@@ -68,7 +69,7 @@ Attention core_shape(const ProgramBuilder& builder, bool backward) {
   const Software& software = builder.job().software;
   Attention core;
   core.backward = backward;
-  core.batch = shape.sequences;
+  core.batch = shape.core_sequences;
   core.heads = shape.core_heads;
   core.kv_heads = shape.core_key_value_heads;
   core.sequence_q = core.sequence_kv = shape.core_sequence;
@@ -83,6 +84,7 @@ Attention core_shape(const ProgramBuilder& builder, bool backward) {
   core.parts = shape.ulysses;
   core.ring = shape.ring;
   core.order = shape.order;
+  if (!builder.job().packs.empty()) core.document = mean_document(builder.job().packs);
   return core;
 }
 

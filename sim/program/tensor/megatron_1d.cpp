@@ -1,20 +1,46 @@
 #include "sim/program/tensor/megatron_1d.hpp"
 
 #include "sim/program/sequence/megatron_sequence.hpp"
+#include "sim/program/tensor/grid_2d.hpp"
+#include "sim/program/tensor/overlapped_1d.hpp"
 
 namespace headway::megatron_1d {
 
 namespace {
 
-Gemm gemm(const ProgramBuilder& builder, GemmRole role, const Parameter& weight, DataType compute) {
+Gemm gemm(const ProgramBuilder& builder, GemmRole role, const std::vector<ParameterId>& weights,
+          DataType compute) {
   Gemm result;
   result.role = role;
   result.m = builder.shape().tokens;
-  result.n = weight.rows;
-  result.k = weight.columns;
+  for (const ParameterId weight : weights) result.n += builder.parameter(weight).rows;
+  result.k = builder.parameter(weights.front()).columns;
+  result.weights = static_cast<std::int64_t>(weights.size());
   result.type = compute;
   result.output = builder.shape().storage;
   return result;
+}
+
+std::vector<ParameterId> weights_of(const ColumnParallel& linear) {
+  if (linear.more_rows == kNoParameter) return {linear.weight};
+  return {linear.weight, linear.more_rows};
+}
+std::vector<ParameterId> weights_of(const RowParallel& linear) { return {linear.weight}; }
+
+// The weight as it is stored: its rows in one buffer or in several.
+template <typename Linear>
+std::vector<BufferRef> stored_weight(const ProgramBuilder& builder, const Linear& linear) {
+  std::vector<BufferRef> refs;
+  for (const ParameterId weight : weights_of(linear)) {
+    refs.push_back({builder.parameter(weight).family});
+  }
+  return refs;
+}
+
+std::vector<BufferRef> joined(BufferRef first, const std::vector<BufferRef>& others) {
+  std::vector<BufferRef> refs = {first};
+  refs.insert(refs.end(), others.begin(), others.end());
+  return refs;
 }
 
 // Columns of what both kinds exchange: of the residual stream, or of a narrower input.
@@ -23,9 +49,13 @@ std::int64_t width(const ProgramBuilder& builder, const ColumnParallel& linear) 
   return linear.width > 0 ? linear.width : width(builder);
 }
 
-BufferRef whole_output_gradient(const ProgramBuilder& builder, const RowParallel& linear) {
-  return builder.shape().sequence_parallel ? BufferRef{linear.output_gradient_whole}
-                                           : linear.output_gradient;
+// As the weight gradient reads it, in one buffer or in runs.
+std::vector<BufferRef> whole_output_gradient(const ProgramBuilder& builder,
+                                             const RowParallel& linear) {
+  if (!linear.gradient_ring.empty()) return overlapped_1d::gathered_gradient(linear);
+  if (linear.quantised) return {linear.quantised->gradient_by_columns()};
+  if (builder.shape().sequence_parallel) return {{linear.output_gradient_whole}};
+  return {linear.output_gradient};
 }
 
 // What is gathered of a linear layer's input or of its output's gradient.
@@ -38,15 +68,16 @@ Gathered gathered_input(const ProgramBuilder& builder, const ColumnParallel& lin
 
 // The weight as the forward product reads it, and as the input gradient's does.
 template <typename Linear>
-BufferRef forward_weight(const ProgramBuilder& builder, OperationList& list, const Linear& linear) {
-  return linear.quantised ? linear.quantised->forward_weight(list)
-                          : BufferRef{builder.parameter(linear.weight).family};
+std::vector<BufferRef> forward_weight(const ProgramBuilder& builder, OperationList& list,
+                                      const Linear& linear) {
+  if (linear.quantised) return {linear.quantised->forward_weight(list)};
+  return stored_weight(builder, linear);
 }
 template <typename Linear>
-BufferRef transposed_weight(const ProgramBuilder& builder, OperationList& list,
-                            const Linear& linear) {
-  return linear.quantised ? linear.quantised->backward_weight(list)
-                          : BufferRef{builder.parameter(linear.weight).family};
+std::vector<BufferRef> transposed_weight(const ProgramBuilder& builder, OperationList& list,
+                                         const Linear& linear) {
+  if (linear.quantised) return {linear.quantised->backward_weight(list)};
+  return stored_weight(builder, linear);
 }
 
 // Returns the product's index.
@@ -54,11 +85,10 @@ int input_gradient_product(ProgramBuilder& builder, OperationList& list,
                            const ColumnParallel& linear, int input_gradient) {
   BufferRef gradient{linear.output_gradient};
   if (linear.quantised) gradient = linear.quantised->quantise_gradient(list, gradient);
-  const BufferRef weight = transposed_weight(builder, list, linear);
-  return list.add(
-      linear.name + "_dgrad",
-      gemm(builder, GemmRole::kInputGradient, builder.parameter(linear.weight), linear.compute),
-      {gradient, weight}, {{input_gradient}});
+  const std::vector<BufferRef> weight = transposed_weight(builder, list, linear);
+  return list.add(linear.name + "_dgrad",
+                  gemm(builder, GemmRole::kInputGradient, weights_of(linear), linear.compute),
+                  joined(gradient, weight), {{input_gradient}});
 }
 
 }  // namespace
@@ -92,40 +122,54 @@ void accumulate(ProgramBuilder& builder, OperationList& list, const std::string&
 }
 
 int weight_gradient(ProgramBuilder& builder, OperationList& list, const std::string& name,
-                    ParameterId weight, DataType compute, BufferRef output_gradient,
-                    BufferRef input) {
-  const Parameter& parameter = builder.parameter(weight);
-  Gemm wgrad = gemm(builder, GemmRole::kWeightGradient, parameter, compute);
-  if (builder.job().software.accumulation == GradientAccumulation::kFused) {
-    wgrad.accumulate = !builder.shape().fresh_gradients;
-    wgrad.output = builder.shape().gradient;
-    std::vector<BufferRef> reads = {output_gradient, input};
+                    const std::vector<ParameterId>& weights, DataType compute,
+                    std::vector<BufferRef> output_gradient, BufferRef input) {
+  const bool fused = builder.job().software.accumulation == GradientAccumulation::kFused;
+  Gemm wgrad = gemm(builder, GemmRole::kWeightGradient, weights, compute);
+  wgrad.runs = static_cast<std::int64_t>(output_gradient.size());
+  wgrad.accumulate = fused && !builder.shape().fresh_gradients;
+  if (fused) wgrad.output = builder.shape().gradient;
+  std::vector<BufferRef> reads = std::move(output_gradient), writes;
+  reads.push_back(input);
+  for (const ParameterId weight : weights) {
+    const Parameter& parameter = builder.parameter(weight);
     if (wgrad.accumulate) reads.push_back({parameter.gradient});
-    return list.add(name + "_wgrad", wgrad, std::move(reads), {{parameter.gradient}});
+    writes.push_back({fused ? parameter.gradient : parameter.scratch});
   }
-  const int index =
-      list.add(name + "_wgrad", wgrad, {output_gradient, input}, {{parameter.scratch}});
-  accumulate(builder, list, name + "_accumulate", parameter);
+  const int index = list.add(name + "_wgrad", wgrad, std::move(reads), std::move(writes));
+  if (wgrad.runs > 1) list.at(index).group = builder.tensor_group();
+  for (std::size_t w = 0; !fused && w < weights.size(); ++w) {
+    const std::string suffix = w == 0 ? "_accumulate" : "_accumulate" + std::to_string(w);
+    accumulate(builder, list, name + suffix, builder.parameter(weights[w]));
+  }
   return index;
 }
 
 void forward(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear) {
+  if (linear.square) return grid_2d::forward(builder, list, linear);
   BufferRef input{linear.input};
   if (linear.quantised) input = linear.quantised->quantise_input(list, input);
+  if (!linear.ring.empty()) {
+    return overlapped_1d::forward(builder, list, linear, input,
+                                  forward_weight(builder, list, linear));
+  }
   if (builder.shape().sequence_parallel) {
     const Gathered gathered = gathered_input(builder, linear);
     megatron_sequence::gather(builder, list, linear.name + "_gather", input, gathered.whole,
                               width(builder, linear), gathered.type);
     input = gathered.whole;
   }
-  const BufferRef weight = forward_weight(builder, list, linear);
-  list.add(linear.name,
-           gemm(builder, GemmRole::kForward, builder.parameter(linear.weight), linear.compute),
-           {input, weight}, {{linear.output}});
+  const std::vector<BufferRef> weight = forward_weight(builder, list, linear);
+  list.add(linear.name, gemm(builder, GemmRole::kForward, weights_of(linear), linear.compute),
+           joined(input, weight), {{linear.output}});
 }
 
 std::vector<int> backward(ProgramBuilder& builder, OperationList& list,
                           const ColumnParallel& linear) {
+  if (linear.square) {
+    grid_2d::backward(builder, list, linear);
+    return {};
+  }
   const StepShape& shape = builder.shape();
   if (!shape.sequence_parallel) {
     const int input_gradient = input_gradient_product(builder, list, linear, linear.input_gradient);
@@ -195,30 +239,34 @@ void backward_weight(ProgramBuilder& builder, OperationList& list, const ColumnP
     input = linear.quantised->input_by_columns();
     output_gradient = linear.quantised->gradient_by_columns();
   }
-  const int wgrad = weight_gradient(builder, list, linear.name, linear.weight, linear.compute,
-                                    output_gradient, input);
+  const int wgrad = weight_gradient(builder, list, linear.name, weights_of(linear), linear.compute,
+                                    {output_gradient}, input);
   if (gathered >= 0) list.at(wgrad).after = {gathered};
 }
 
 void forward(ProgramBuilder& builder, OperationList& list, const RowParallel& linear) {
+  if (linear.square) return grid_2d::forward(builder, list, linear);
   const StepShape& shape = builder.shape();
   BufferRef input{linear.input};
   if (linear.quantised) input = linear.quantised->quantise_input(list, input);
-  const BufferRef weight = forward_weight(builder, list, linear);
-  const Gemm product =
-      gemm(builder, GemmRole::kForward, builder.parameter(linear.weight), linear.compute);
+  const std::vector<BufferRef> weight = forward_weight(builder, list, linear);
+  if (!linear.ring.empty()) {
+    return overlapped_1d::forward(builder, list, linear, input, weight);
+  }
+  const Gemm product = gemm(builder, GemmRole::kForward, weights_of(linear), linear.compute);
   if (!shape.sequence_parallel) {
-    list.add(linear.name, product, {input, weight}, {{linear.output}});
+    list.add(linear.name, product, joined(input, weight), {{linear.output}});
     all_reduce(builder, list, linear.name + "_all_reduce", {{linear.output}},
                shape.tokens * width(builder), shape.storage);
     return;
   }
-  list.add(linear.name, product, {input, weight}, {{linear.output_whole}});
+  list.add(linear.name, product, joined(input, weight), {{linear.output_whole}});
   megatron_sequence::scatter(builder, list, linear.name + "_scatter", {linear.output_whole},
                              {linear.output}, width(builder));
 }
 
 void backward(ProgramBuilder& builder, OperationList& list, const RowParallel& linear) {
+  if (linear.square) return grid_2d::backward(builder, list, linear);
   backward_input(builder, list, linear);
   backward_weight(builder, list, linear);
 }
@@ -226,6 +274,10 @@ void backward(ProgramBuilder& builder, OperationList& list, const RowParallel& l
 void backward_input(ProgramBuilder& builder, OperationList& list, const RowParallel& linear) {
   BufferRef gradient = linear.output_gradient;
   if (linear.quantised) gradient = linear.quantised->quantise_gradient(list, gradient);
+  if (!linear.gradient_ring.empty()) {
+    return overlapped_1d::backward_input(builder, list, linear, gradient,
+                                         transposed_weight(builder, list, linear));
+  }
   if (builder.shape().sequence_parallel) {
     Gathered gathered{gradient, {linear.output_gradient_whole}, builder.shape().storage};
     if (linear.quantised) gathered = linear.quantised->gather_rows();
@@ -242,19 +294,22 @@ void backward_input(ProgramBuilder& builder, OperationList& list, const RowParal
       gather("_gradient_gather_columns");
     }
   }
-  const BufferRef weight = transposed_weight(builder, list, linear);
-  list.add(
-      linear.name + "_dgrad",
-      gemm(builder, GemmRole::kInputGradient, builder.parameter(linear.weight), linear.compute),
-      {gradient, weight}, {{linear.input_gradient}});
+  const std::vector<BufferRef> weight = transposed_weight(builder, list, linear);
+  list.add(linear.name + "_dgrad",
+           gemm(builder, GemmRole::kInputGradient, weights_of(linear), linear.compute),
+           joined(gradient, weight), {{linear.input_gradient}});
 }
 
 void backward_weight(ProgramBuilder& builder, OperationList& list, const RowParallel& linear) {
   const bool quantised = linear.quantised.has_value();
-  weight_gradient(
-      builder, list, linear.name, linear.weight, linear.compute,
-      quantised ? linear.quantised->gradient_by_columns() : whole_output_gradient(builder, linear),
-      quantised ? linear.quantised->input_by_columns() : BufferRef{linear.input});
+  const int wgrad =
+      weight_gradient(builder, list, linear.name, weights_of(linear), linear.compute,
+                      whole_output_gradient(builder, linear),
+                      quantised ? linear.quantised->input_by_columns() : BufferRef{linear.input});
+  const bool gathered_beside = !linear.gradient_ring.empty() && quantised;
+  if (gathered_beside && !linear.quantised->one_scale()) {
+    list.at(wgrad).joins = {builder.stream("tp")};
+  }
 }
 
 }  // namespace headway::megatron_1d

@@ -15,6 +15,15 @@
 
 namespace headway::megatron_1d {
 
+// What a matrix needs beside its operands where it is shared as squares of ranks (grid_2d): tokens
+// on their way between whole rows and blocks, such a block and its gradient; copies of others'
+// blocks, two in turn; products that are to be reduced. Families.
+struct SquareBuffers {
+  int pieces = -1, block = -1, block_gradient = -1;
+  std::vector<int> tokens = {}, weight = {};
+  int partial = -1, partial_weight = -1;
+};
+
 // y = x . W^T where each rank holds some rows of W, and so computes some columns of y. Buffers are
 // families; the `whole` ones, of all tokens, are used (and needed) with sequence parallelism only.
 struct ColumnParallel {
@@ -28,7 +37,10 @@ struct ColumnParallel {
   int input_gradient_whole = -1;  // partial sums over the group
   int input_gradient = -1;
   std::optional<QuantisedLinear> quantised = {};  // where its products read 8 or 4 bits
-  std::int64_t width = 0;  // columns of the input; 0: those of the residual stream
+  std::int64_t width = 0;                // columns of the input; 0: those of the residual stream
+  ParameterId more_rows = kNoParameter;  // of a second matrix, beneath those of the first
+  std::vector<int> ring = {};            // overlapped_1d: runs of tokens on their way, two in turn
+  std::optional<SquareBuffers> square = {};
 };
 void forward(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear);
 // Returns the operations of other streams that a reader of the input gradient must come after.
@@ -55,6 +67,12 @@ struct RowParallel {
   int output_gradient_whole = -1;
   int input_gradient = -1;
   std::optional<QuantisedLinear> quantised = {};
+  // overlapped_1d, else empty: partial sums on their way, two in turn, and one being made; the
+  // output gradients of the other ranks' tokens, and of all runs the copies by columns.
+  std::vector<int> ring = {};
+  int product = -1;
+  std::vector<int> gradient_ring = {}, gradient_columns = {};
+  std::optional<SquareBuffers> square = {};
 };
 void forward(ProgramBuilder& builder, OperationList& list, const RowParallel& linear);
 void backward(ProgramBuilder& builder, OperationList& list, const RowParallel& linear);
@@ -68,10 +86,11 @@ void all_reduce(ProgramBuilder& builder, OperationList& list, const std::string&
                 ReduceOperator reduce = ReduceOperator::kSum);
 
 // The GEMM of a weight gradient and its way into the main gradient: in its epilogue, or through a
-// gradient of this micro-batch that is then added. Returns the GEMM's index.
+// gradient of this micro-batch that is then added. The output gradient may come in runs of tokens
+// (Gemm::runs), the weight's rows may stand in several matrices. Returns the GEMM's index.
 int weight_gradient(ProgramBuilder& builder, OperationList& list, const std::string& name,
-                    ParameterId weight, DataType compute, BufferRef output_gradient,
-                    BufferRef input);
+                    const std::vector<ParameterId>& weights, DataType compute,
+                    std::vector<BufferRef> output_gradient, BufferRef input);
 // Adds a micro-batch's gradient to the main one, or, where every micro-batch begins a new one,
 // becomes it; unless `always_adds`: another operation has begun it.
 void accumulate(ProgramBuilder& builder, OperationList& list, const std::string& name,

@@ -53,14 +53,18 @@ std::vector<ExecutedPlan> executed_plans() {
     const std::string model = reader.require_string("model");
     const std::string precision = reader.string("precision").value_or("fp64");
     const std::int64_t sequence = reader.integer("sequence_length").value_or(16);
+    const auto documents = reader.string("documents");  // a histogram of lengths
     const std::int64_t batch = reader.require_integer("global_batch");
     const auto clip_norm = reader.number("clip_norm");
     const auto software = reader.object("software");
     const auto degrees = reader.object("plan");
     reader.finish();
     problems.throw_if_any();
-    std::string keys = R"("precision": ")" + precision + R"(", "sequence_length": )" +
-                       std::to_string(sequence) + R"(, "global_batch": )" + std::to_string(batch);
+    const std::string lengths = documents ? R"("sequence_lengths": {"histogram": ")" +
+                                                source_dir() + "/" + *documents + "\"}"
+                                          : R"("sequence_length": )" + std::to_string(sequence);
+    std::string keys = R"("precision": ")" + precision + R"(", )" + lengths +
+                       R"(, "global_batch": )" + std::to_string(batch);
     if (software) keys += R"(, "software": )" + software->text();
     if (degrees) keys += R"(, "plan": )" + degrees->text();
     plans.push_back(
