@@ -308,7 +308,7 @@ std::string plan_words(const Job& job) {
       text += print(" of %lld layer%s a stage", static_cast<long long>(plan.recompute_layers),
                     plan.recompute_layers == 1 ? "" : "s");
   }
-  if (plan.tp > 1 && plan.tp_overlap != TensorOverlap::kNone)
+  if (plan.tp > 1 && plan.tp_overlap != TensorOverlap::kNothing)
     text += ", tp_overlap " + std::string(name(plan.tp_overlap));
   if (plan.dp * plan.cp > 1) {
     text += ", " + std::string(name(plan.dp_kind));
