@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 #include <stdexcept>
+#include <thread>
 #include <tuple>
 
 #include "kernels/execute/operation_placement.hpp"
@@ -130,6 +131,11 @@ CollectiveMember RankRun::operands(int operation) const {
 
 void RankRun::compute(const PlannedOperation& planned, const CollectiveMember& own) {
   Placement placement = placement_of(*plan_.program, rank_, planned, step_, options_);
+  // Where every micro-batch has an update of its own.
+  const Kernel* kernel = kernel_of(planned);
+  if (kernel != nullptr && kernel->kind == KernelKind::kAdam && planned.micro_batch >= 0) {
+    placement.step = ++updates_[planned.writes.front()];
+  }
   const Routing* routing = choosing(planned);
   std::vector<std::int64_t> tokens;  // that choose, counted over all steps
   for (std::int64_t row = 0; routing != nullptr && row < routing->tokens; ++row) {
@@ -154,7 +160,12 @@ MeasuredTimes RankRun::compute_alone(int operation) {
   MeasuredTimes times;
   note_before(what);
   times.start = now();
-  if (std::holds_alternative<HostWork>(what.operation->operation)) {
+  if (const auto* work = std::get_if<HostWork>(&what.operation->operation)) {
+    if (work->kind == HostKind::kPause) {
+      constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
+      std::this_thread::sleep_for(
+          std::chrono::nanoseconds(work->time.picoseconds / kPicosecondsPerNanosecond));
+    }
     for (const int write : what.writes) memory_.deliver(write);
   } else {
     compute(what, operands(operation));
@@ -202,6 +213,8 @@ void RankRun::note_before(const PlannedOperation& planned) {
     numbers_.norm = std::sqrt(memory_.values(planned.reads.front()).front());
   }
   if (!options_.checked) return;
+  // Where every micro-batch has an update of its own, the last one's is the step's.
+  if (planned.micro_batch >= 0 && planned.micro_batch + 1 < plan_.program->micro_batches) return;
   const auto [first, last] = gradients_read(planned);
   for (std::size_t i = first; i < last; ++i) {
     const int allocation = planned.reads[i];

@@ -83,6 +83,7 @@ class RankRun {
   std::vector<int> released_;  // uses of allocations that have ended
   RankNumbers numbers_;
   RoutingRecord routing_;
+  std::map<int, int> updates_;  // of what each update writes first, in all steps
   int loss_total_ = -1;  // the allocation that the Program sums losses in
 };
 

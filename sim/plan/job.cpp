@@ -54,7 +54,14 @@ RankGrid Job::grid() const {
   std::vector<FoldedAxis> folded;
   int stride = 1;
   const std::vector<std::string> order = axis_names(plan.order);
+  const int holders = plan.dp * plan.cp;  // of the same parameters
+  bool shared_out = plan.shard == 0 || plan.shard == holders;
   for (const std::string& name : order) {
+    if ((name == "dp" || name == "cp") && !shared_out) {
+      folded.push_back({kShardAxis, plan.shard, stride});
+      folded.push_back({kReplicaAxis, holders / plan.shard, stride * plan.shard});
+      shared_out = true;
+    }
     if (name == "cp" && plan.ulysses_degree > 1 && plan.ulysses_degree < plan.cp) {
       folded.push_back({kUlyssesAxis, plan.ulysses_degree, stride});
       folded.push_back({kRingAxis, plan.cp / plan.ulysses_degree, stride * plan.ulysses_degree});

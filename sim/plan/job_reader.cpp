@@ -87,8 +87,12 @@ class JobReader : public JobFrame {
                        problems_, origins_);
     plan_ = read_plan(section);
     const PlanContext context = {
-        model_, topology_ ? std::optional<std::int64_t>(topology_->gpus()) : std::nullopt,
-        sequence_length_, global_batch_};
+        model_,
+        topology_ ? std::optional<std::int64_t>(topology_->gpus()) : std::nullopt,
+        sequence_length_,
+        global_batch_,
+        topology_ ? topology_->gpus_per_node() : 0,
+        !topology_ || topology_->host_memory().has_value()};
     resolve_plan(plan_, context, section, root_, notes_);
     apply_framework_rules(section);
     resolve_gradients(section);
@@ -503,13 +507,11 @@ class JobReader : public JobFrame {
                          " overlaps p2p in the interleaved schedule only");
       }
     }
-    const bool sharded =
-        plan.dp_kind == DataParallelKind::kZero3 || plan.dp_kind == DataParallelKind::kFsdp;
-    if (sharded && software_->sharded_network_efficiency > 0) {
+    if (shards_parameters(plan.dp_kind) && software_->sharded_network_efficiency > 0) {
       software_->dp_network_efficiency = software_->sharded_network_efficiency;
     }
     const bool own_bucket = !section.given("bucket") && !section.given("bucket_elements");
-    if (plan.bucket_elements && own_bucket) {
+    if (plan.bucket_elements && own_bucket && plan.dp_kind != DataParallelKind::kHorovod) {
       plan.bucket_elements =
           std::max(*plan.bucket_elements, software_->bucket_elements_per_dp * plan.dp * plan.cp);
     }
@@ -544,6 +546,12 @@ class JobReader : public JobFrame {
     if (plan_.bucket && plan_.bucket->count > 0) {
       plan.bucket_elements =
           std::max<std::int64_t>(1, plan_.bucket->count / size_of(plan.gradient_type, 1).count);
+    }
+    const Bytes first = software_->first_bucket;
+    if (plan.dp_kind == DataParallelKind::kDdp && first.count > 0 && plan.bucket_elements) {
+      plan.first_bucket_elements = std::min(
+          *plan.bucket_elements,
+          std::max<std::int64_t>(1, first.count / size_of(plan.gradient_type, 1).count));
     }
   }
 

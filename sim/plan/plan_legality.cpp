@@ -7,6 +7,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "sim/plan/data_legality.hpp"
 #include "sim/plan/expert_loads.hpp"
 #include "sim/program/schedule.hpp"
 
@@ -35,7 +36,7 @@ class Legality {
     check_experts();
     check_overlapped_passes();
     check_pipeline();
-    check_data_parallelism();
+    check_data_parallelism(reading_, context_, section_, dp_, notes_);
     note_what_has_no_effect();
   }
 
@@ -241,7 +242,7 @@ class Legality {
     check_expert_kind();
     check_dispatch();
     const std::string& kind = reading_.dp_kind;
-    if (kind == "zero2" || kind == "zero3" || kind == "fsdp")
+    if (kind == "zero2" || kind == "zero3" || kind == "zero++" || kind == "fsdp" || kind == "hsdp")
       not_yet(reading_.not_built, section_, "dp_kind", kind + " with experts");
     if (!reading_.ep || !reading_.etp) return;
     check_expert_degrees(*reading_.ep, *reading_.etp);
@@ -397,8 +398,9 @@ class Legality {
     if (plan_.sequence_parallel && plan_.tp > 1) {
       not_yet(reading_.not_built, section_, "vocabulary", what + " with sequence parallelism");
     }
-    if (plan_.dp_kind == DataParallelKind::kFsdp && plan_.dp > 1) {
-      not_yet(reading_.not_built, section_, "vocabulary", what + " with dp_kind fsdp");
+    if (is_fsdp(plan_.dp_kind) && plan_.dp > 1) {
+      not_yet(reading_.not_built, section_, "vocabulary",
+              what + " with dp_kind " + reading_.dp_kind);
     }
     note("overlap_p2p", "the messages of " + what + " are always asynchronous");
     note("overlap_grad_reduce", what + " completes its gradients behind the last backward pass");
@@ -425,19 +427,6 @@ class Legality {
                                     "pipeline rank " + text(rank) + "; expected at least one");
         return;
       }
-    }
-  }
-
-  void check_data_parallelism() {
-    const std::string& kind = reading_.dp_kind;
-    // DeepSpeed's pipeline engine asserts this (deepspeed/runtime/pipe/engine.py).
-    if ((kind == "zero2" || kind == "zero3") && reading_.pp.value_or(1) > 1) {
-      problem("dp_kind", kind + " does not go with pp " + text(*reading_.pp) +
-                             ": gradients that are partitioned in every micro-batch cannot be "
-                             "accumulated over a pipeline; expected zero1, or pp 1");
-    }
-    if (kind == "zero1" && reading_.shard && dp_ && *reading_.shard != *dp_) {
-      not_yet(reading_.not_built, section_, "shard", "zero1 over a part of the ranks");
     }
   }
 
@@ -582,20 +571,22 @@ class Legality {
       note("shard", "dp_kind " + kind + " shards nothing");
       plan_.overlap_param_gather = false;
     }
-    if (kind == "zero2" || kind == "zero3" || kind == "fsdp") {
+    const bool torch = kind == "fsdp" || kind == "hsdp";
+    const bool sharded = torch || kind == "zero3" || kind == "zero++";
+    if (kind == "zero2" || sharded) {
       note("overlap_param_gather",
            "dp_kind " + kind +
                (kind == "zero2" ? " gathers after the update"
                                 : " gathers before each use, as far ahead as prefetch says"));
       plan_.overlap_param_gather = false;
     }
-    if (kind == "fsdp") {
-      note("overlap_grad_reduce", "dp_kind fsdp reduces beside the backward pass");
+    if (torch) {
+      note("overlap_grad_reduce", "dp_kind " + kind + " reduces beside the backward pass");
       plan_.overlap_grad_reduce = true;
     }
     if (kind != "fsdp" && kind != "hsdp")
       note("reshard_after_forward", "it is a choice of fsdp and hsdp alone");
-    if (kind == "zero3" || kind == "fsdp") {
+    if (sharded) {
       for (const char* key : {"bucket", "bucket_elements"})
         note(key, "dp_kind " + kind + " reduces the gradients of a unit together");
       plan_.bucket_elements = std::nullopt;
@@ -605,7 +596,7 @@ class Legality {
         kind == "distributed_optimizer") {
       note("prefetch", "dp_kind " + kind + " keeps the parameters whole");
     }
-    if (!section_.given("offload")) note("offload_layers", "nothing is offloaded");
+    if (!plan_.offload.activations) note("offload_layers", "no activations are offloaded");
     if (dp_ == 1 && reading_.cp == 1) {
       for (const char* key : {"overlap_grad_reduce", "overlap_param_gather"}) note(key, "dp is 1");
     }

@@ -17,6 +17,7 @@ struct PlanContext {
   std::optional<Transformer> model;
   std::optional<std::int64_t> gpus, sequence_length, global_batch;
   std::int64_t gpus_per_node = 0;  // 0: not known
+  bool has_host_memory = true;     // whether the topology states it
 };
 
 // Resolves the plan (dp, micro-batches, stages, layers of each stage) and adds a problem for

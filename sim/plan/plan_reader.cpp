@@ -143,21 +143,14 @@ class PlanReader {
     ParallelPlan& plan = reading_.plan;
     const auto kind = section_.choice("dp_kind", dp_kind_words, "ddp");
     reading_.dp_kind = kind.value_or("");
-    if (kind == "ddp")
-      plan.dp_kind = DataParallelKind::kDdp;
-    else if (kind == "zero1")
-      plan.dp_kind = DataParallelKind::kZero1;
-    else if (kind == "distributed_optimizer")
-      plan.dp_kind = DataParallelKind::kDistributedOptimizer;
-    else if (kind == "zero2")
-      plan.dp_kind = DataParallelKind::kZero2;
-    else if (kind == "zero3")
-      plan.dp_kind = DataParallelKind::kZero3;
-    else if (kind == "fsdp")
-      plan.dp_kind = DataParallelKind::kFsdp;
-    else if (kind)
-      refuse("dp_kind", *kind);
-
+    for (const DataParallelKind each :
+         {DataParallelKind::kDdp, DataParallelKind::kHorovod, DataParallelKind::kZero1,
+          DataParallelKind::kDistributedOptimizer, DataParallelKind::kZero2,
+          DataParallelKind::kZero3, DataParallelKind::kZeroPlusPlus, DataParallelKind::kFsdp,
+          DataParallelKind::kHsdp}) {
+      if (kind && *kind == name(each)) plan.dp_kind = each;
+    }
+    if (kind == "zero++") refuse("dp_kind", *kind);
     reading_.shard = section_.optional_integer("shard", {.min = 1, .max = kLargestDegree});
     plan.bucket_elements =
         section_.optional_integer("bucket_elements", {.min = 1, .max = std::int64_t{1} << 40});
@@ -167,14 +160,14 @@ class PlanReader {
     }
     if (reading_.bucket && reading_.bucket->count == 0)
       section_.problem("bucket", "a bucket of 0 bytes");
-    section_.optional_time("cycle_time");
+    reading_.cycle_time = section_.optional_time("cycle_time");
     plan.overlap_grad_reduce = section_.boolean("overlap_grad_reduce", false).value_or(false);
     plan.overlap_param_gather = section_.boolean("overlap_param_gather", false).value_or(false);
     plan.reshard_after_forward = section_.boolean("reshard_after_forward", true).value_or(true);
     // PyTorch keeps at most two gathers in flight (_FreeEventQueue): the unit in use and the next
     // one. DeepSpeed's stage3_prefetch_bucket_size is 5e8 in its documentation.
     constexpr std::int64_t kUnitsAhead = 1, kElementsAhead = 500000000;
-    const std::int64_t ahead = kind == "zero3" ? kElementsAhead : kUnitsAhead;
+    const std::int64_t ahead = kind == "zero3" || kind == "zero++" ? kElementsAhead : kUnitsAhead;
     plan.prefetch = section_.integer("prefetch", {.min = 0, .max = std::int64_t{1} << 40}, ahead)
                         .value_or(ahead);
   }
@@ -194,12 +187,13 @@ class PlanReader {
     if (plan.optimizer != "adamw" && plan.optimizer != "sgd") refuse("optimizer", plan.optimizer);
     const auto offload =
         section_.optional_words("offload", {"optimizer", "parameters", "activations"});
-    section_.optional_integer("offload_layers", {.min = 0, .max = kLargestCount});
-    if (offload && !offload->empty()) {
-      std::string what;
-      for (const std::string& word : *offload) what += (what.empty() ? "" : ", ") + word;
-      refuse("offload", "offload of " + what);
+    for (const std::string& word : offload.value_or(Words{})) {
+      plan.offload.optimizer = plan.offload.optimizer || word == "optimizer";
+      plan.offload.parameters = plan.offload.parameters || word == "parameters";
+      plan.offload.activations = plan.offload.activations || word == "activations";
     }
+    plan.offload.layers =
+        section_.optional_integer("offload_layers", {.min = 0, .max = kLargestCount}).value_or(0);
     plan.synchronous_optimizer = section_.boolean("synchronous_optimizer", true).value_or(true);
   }
 

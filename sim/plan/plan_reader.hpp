@@ -21,6 +21,7 @@ struct PlanReading {
   std::optional<std::string> schedule_deadlock;           // of a file: who waits for whom
   std::optional<std::vector<std::int64_t>> stage_layers;
   std::optional<Bytes> bucket;            // in bytes, until the gradients' type is known
+  std::optional<Time> cycle_time;
   std::optional<std::string> grad_dtype;  // as given
   std::optional<std::string> param_gather_dtype;  // likewise
   std::string dp_kind;

@@ -217,10 +217,12 @@ class ResolvedJob {
     if (plan.bucket_elements) leaf("bucket_elements", *plan.bucket_elements);
     leaf("overlap_grad_reduce", plan.overlap_grad_reduce);
     leaf("overlap_param_gather", plan.overlap_param_gather);
-    if (plan.dp_kind == DataParallelKind::kFsdp)
-      leaf("reshard_after_forward", plan.reshard_after_forward);
-    if (plan.dp_kind == DataParallelKind::kFsdp || plan.dp_kind == DataParallelKind::kZero3)
-      leaf("prefetch", plan.prefetch);
+    if (plan.dp_kind == DataParallelKind::kHorovod)
+      leaf("cycle_time", to_text(plan.cycle_time));
+    if (plan.shard > 0) leaf("shard", plan.shard);
+    if (is_fsdp(plan.dp_kind)) leaf("reshard_after_forward", plan.reshard_after_forward);
+    if (shards_parameters(plan.dp_kind)) leaf("prefetch", plan.prefetch);
+    write_offload(plan.offload);
     leaf("grad_dtype", name(plan.gradient_type));
     leaf("recompute", name(plan.recompute));
     if (plan.recompute == Recompute::kSelective) {
@@ -236,6 +238,16 @@ class ResolvedJob {
     leaf("order", plan.order);
     if (job_.model.num_experts > 0) write_experts();
     writer_.end_object();
+  }
+
+  void write_offload(const Offload& offload) {
+    std::vector<std::string> words;
+    if (offload.optimizer) words.emplace_back("optimizer");
+    if (offload.parameters) words.emplace_back("parameters");
+    if (offload.activations) words.emplace_back("activations");
+    if (words.empty()) return;
+    list("offload", words);
+    if (offload.activations) leaf("offload_layers", offload.layers);
   }
 
   void write_experts() {

@@ -40,6 +40,7 @@ StageMemory stage_memory(const Program& program, int kind, const MemoryUse& use,
   stage.workspace = options.workspace;
   stage.context = options.context;
   stage.peak = use.peak + stage.communicators + stage.workspace + stage.context;
+  stage.host = use.host_peak;
   stage.allocated = use.rounded_peak + rounded_block(options.workspace);
   return stage;
 }
@@ -52,13 +53,15 @@ CachingAllocator play_allocator(const Program& program, const StageMemory& stage
   allocator.allocate(options.workspace);
   for (const BufferRef& reference : kind.persistent) {
     const BufferFamily& family = program.buffers[static_cast<std::size_t>(reference.family)];
+    if (family.on_host) continue;
     const std::int64_t copies = family.per_micro_batch ? program.micro_batches : 1;
     for (std::int64_t copy = 0; copy < copies; ++copy) allocator.allocate(family.size());
   }
   std::map<BufferInstance, int> handles;
   replay(program, kind, stage.peak_at.issue + 1, [&](const BufferInstance& buffer, bool allocated) {
+    const auto family = static_cast<std::size_t>(buffer.family);
+    if (program.buffers[family].on_host) return;
     if (allocated) {
-      const auto family = static_cast<std::size_t>(buffer.family);
       handles[buffer] = allocator.allocate(program.buffers[family].size());
     } else {
       const auto entry = handles.find(buffer);
@@ -73,6 +76,15 @@ std::string gib(Bytes bytes) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.1f GiB", bytes.gib());
   return text.data();
+}
+
+std::string why_not_on_host(const MemoryReport& report) {
+  const auto fullest =
+      std::max_element(report.per_stage.begin(), report.per_stage.end(),
+                       [](const StageMemory& a, const StageMemory& b) { return a.host < b.host; });
+  return "stage " + std::to_string(fullest - report.per_stage.begin()) + " needs " +
+         gib(fullest->host) + " of the " + gib(report.host_capacity) +
+         " that a GPU has of its host's memory";
 }
 
 std::string why_not(const Program& program, const MemoryReport& report) {
@@ -161,6 +173,11 @@ MemoryReport report_memory(const Program& program, const MemoryOptions& options)
   report.device = report.reserved + beside;
   report.fits = report.peak <= report.capacity && report.device <= report.capacity;
   if (!report.fits) report.why = why_not(program, report);
+  report.host_capacity = options.host_capacity;
+  for (const StageMemory& stage : report.per_stage) report.host = std::max(report.host, stage.host);
+  if (report.host <= report.host_capacity || report.host_capacity.count == 0) return report;
+  report.fits = false;
+  report.why += (report.why.empty() ? "" : "; ") + why_not_on_host(report);
   return report;
 }
 
@@ -169,6 +186,7 @@ MemoryReport report_memory(const Job& job, const Program& program, const Device&
   options.capacity = device.memory;
   options.context = job.software.context;
   options.workspace = job.software.workspace;
+  if (const auto host = job.topology.host_memory()) options.host_capacity = host->size;
   if (device.compute_capability == 0) options.communicator_channels = 0;  // they are NCCL's
   return report_memory(program, options);
 }

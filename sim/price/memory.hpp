@@ -28,6 +28,7 @@ struct StageMemory {
   Bytes peak;
   Bytes allocated;      // as torch.cuda.max_memory_allocated counts: rounded blocks and workspace
   Bytes communicators;  // NCCL's part of `buffers`
+  Bytes host;           // the most that lives in the host's memory
   int kind = 0;         // Program::kinds
   IssuePosition peak_at;
 };
@@ -41,6 +42,8 @@ struct MemoryReport {
   Bytes device;                        // reserved, context and communicators: what nvidia-smi shows
   std::vector<StageMemory> per_stage;  // by pipeline coordinate
   int fullest_stage = 0;
+  Bytes host_capacity;  // a GPU's share of its server's memory; 0: not known, or nothing offloaded
+  Bytes host;           // of the stage that needs most there
   bool fits = true;
   std::string why;  // where it does not fit: which stage, by how much, its largest line, when
 };
@@ -49,6 +52,7 @@ struct MemoryOptions {
   Bytes capacity{};
   Bytes context{};
   Bytes workspace{};
+  Bytes host_capacity{};  // 0: not judged
   // Channels of a communicator: 8 GPUs of an NVSwitch node and one 400 Gbit/s NIC each (facts 4.3).
   int communicator_channels = 16;
 };

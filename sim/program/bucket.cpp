@@ -44,7 +44,7 @@ std::vector<FiredTensor> firing_order(const ProgramBuilder& builder,
 std::vector<Bucket> cut_into_buckets(const ProgramBuilder& builder, const std::string& name,
                                      const std::vector<FiredTensor>& tensors,
                                      std::optional<std::int64_t> limit, bool apart,
-                                     ParameterId tied) {
+                                     ParameterId tied, std::optional<std::int64_t> first) {
   std::vector<Bucket> buckets;
   std::vector<std::size_t> open;  // the buckets that still take tensors
   for (const FiredTensor& fired : tensors) {
@@ -72,7 +72,8 @@ std::vector<Bucket> cut_into_buckets(const ProgramBuilder& builder, const std::s
     bucket.tensors.push_back(fired.tensor);
     bucket.step = fired.step;
     bucket.elements += parameter.elements();
-    if (limit && bucket.elements >= *limit) {
+    const std::optional<std::int64_t> own = first && index == 0 ? first : limit;
+    if (own && bucket.elements >= *own) {
       open.erase(std::remove(open.begin(), open.end(), index), open.end());
     }
   }

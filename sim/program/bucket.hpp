@@ -48,11 +48,11 @@ std::vector<FiredTensor> firing_order(const ProgramBuilder& builder,
 // Cuts the tensors into buckets, each closed by the tensor that brings it to `limit` elements
 // (nothing: one bucket). With `apart`, tensors of different kind (see Bucket) never share one: what
 // follows treats a bucket as one array. `tied` is the word table where two stages hold it, else
-// kNoParameter.
+// kNoParameter. `first`: the limit of the first bucket.
 std::vector<Bucket> cut_into_buckets(const ProgramBuilder& builder, const std::string& name,
                                      const std::vector<FiredTensor>& tensors,
                                      std::optional<std::int64_t> limit, bool apart,
-                                     ParameterId tied);
+                                     ParameterId tied, std::optional<std::int64_t> first = {});
 
 std::vector<BufferRef> parameters_of(const ProgramBuilder& builder,
                                      const std::vector<Tensor>& tensors);

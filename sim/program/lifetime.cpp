@@ -127,6 +127,7 @@ struct Variant {
   BytesByCategory at_peak{};  // relative to the issue's start
   std::int64_t net_bytes = 0, peak_bytes = 0;
   std::int64_t net_rounded = 0, peak_rounded = 0;
+  std::int64_t net_host = 0, peak_host = 0;
   int peak_operation = 0;
 };
 
@@ -168,6 +169,7 @@ class OrderAnalysis {
     bool per_micro_batch = false;
     bool initialised = false;
     bool crossing = false;
+    bool on_host = false;
   };
   // What micro-batches have before them (or behind them), as a tree: a node is a sequence of
   // passes, and knows of each buffer the nearest (or the first) touch in it. Node 0 is the empty
@@ -281,6 +283,7 @@ class OrderAnalysis {
       traits.rounded = rounded_block(family.size()).count;
       traits.category = static_cast<std::size_t>(family.category);
       traits.per_micro_batch = family.per_micro_batch;
+      traits.on_host = family.on_host;
       traits.initialised = family.initial != InitialValue::kUndefined;
     }
   }
@@ -425,9 +428,14 @@ class OrderAnalysis {
       const PassEvent& event = variant.events[e];
       const Traits& traits = traits_[at(event.buffer)];
       const std::int64_t sign = event.allocates ? 1 : -1;
-      variant.net[traits.category].count += sign * traits.bytes;
-      variant.net_bytes += sign * traits.bytes;
-      variant.net_rounded += sign * traits.rounded;
+      if (traits.on_host) {
+        variant.net_host += sign * traits.bytes;
+        variant.peak_host = std::max(variant.peak_host, variant.net_host);
+      } else {
+        variant.net[traits.category].count += sign * traits.bytes;
+        variant.net_bytes += sign * traits.bytes;
+        variant.net_rounded += sign * traits.rounded;
+      }
       const bool last_allocation =
           event.allocates && (e + 1 == variant.events.size() || !variant.events[e + 1].allocates ||
                               variant.events[e + 1].operation != event.operation);
@@ -462,6 +470,10 @@ MemoryUse memory_use(const Program& program, const RankKind& kind, bool with_tim
   std::int64_t rounded = 0;
   for (const BufferInstance& buffer : persistent_instances(program, kind)) {
     const BufferFamily& family = program.buffers[static_cast<std::size_t>(buffer.family)];
+    if (family.on_host) {
+      use.host_peak += family.size();
+      continue;
+    }
     use.persistent[static_cast<std::size_t>(family.category)] += family.size();
     rounded += rounded_block(family.size()).count;
   }
@@ -474,6 +486,7 @@ MemoryUse memory_use(const Program& program, const RankKind& kind, bool with_tim
   const OrderAnalysis analysis(program, kind);
   const std::vector<int>& issues = analysis.variant_of_issue();
   std::int64_t live = persistent;
+  std::int64_t on_host = use.host_peak.count;
   std::int64_t peak = -1;
   std::size_t peak_issue = 0;
   for (std::size_t i = 0; i < issues.size(); ++i) {
@@ -483,6 +496,8 @@ MemoryUse memory_use(const Program& program, const RankKind& kind, bool with_tim
       peak_issue = i;
     }
     use.rounded_peak.count = std::max(use.rounded_peak.count, rounded + variant.peak_rounded);
+    use.host_peak.count = std::max(use.host_peak.count, on_host + variant.peak_host);
+    on_host += variant.net_host;
     if (with_timeline) use.during_issue.push_back({live + variant.peak_bytes});
     live += variant.net_bytes;
     rounded += variant.net_rounded;

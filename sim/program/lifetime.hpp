@@ -67,6 +67,7 @@ struct MemoryUse {
   Bytes peak;                 // total(at_peak)
   IssuePosition peak_at;  // the first operation during which the peak stands; issue -1: no order
   Bytes rounded_peak;     // the peak where every block takes rounded_block() of its size
+  Bytes host_peak;      // of what lives in the host's memory, which nothing above counts
   // Where asked for, by issue: the most that lives while it runs, and what lives after it.
   std::vector<Bytes> during_issue;
   std::vector<Bytes> after_issue;

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "sim/plan/tensor_grid.hpp"
+#include "sim/program/data/offload.hpp"
+#include "sim/program/weight_versions.hpp"
 
 namespace headway {
 
@@ -20,7 +22,10 @@ OptimizerStep::OptimizerStep(ProgramBuilder& builder, int rank,
       norm_(norm),
       loss_(loss),
       units_(units) {
-  shared_ = shape_.reduces_gradients() && builder_.job().plan.dp_kind != DataParallelKind::kDdp;
+  const DataParallelKind kind = builder_.job().plan.dp_kind;
+  shared_ = shape_.reduces_gradients() && kind != DataParallelKind::kDdp &&
+            kind != DataParallelKind::kHorovod;
+  offloaded_ = builder_.job().plan.offload.optimizer;
   make_buckets(rank, chunks);
   make_groups(rank);
   persistent_.push_back({norm_});
@@ -44,10 +49,12 @@ void OptimizerStep::make_buckets(int rank, const std::vector<std::vector<FiredTe
       case DataParallelKind::kZero1:
       case DataParallelKind::kZero2:
         return zero1::buckets(builder_, place, tensors, tied_);
+      case DataParallelKind::kHorovod:
+        return horovod::buckets(builder_, place, tensors);
       case DataParallelKind::kDistributedOptimizer:
         return distributed_optimizer::buckets(builder_, place, tensors, tied_);
       default:
-        return ddp::buckets(builder_, place, tensors, tied_);
+        return ddp::buckets(builder_, place, tensors, tied_, offloaded_);
     }
   };
   for (std::size_t c = 0; c < chunks.size(); ++c) {
@@ -67,8 +74,31 @@ void OptimizerStep::make_buckets(int rank, const std::vector<std::vector<FiredTe
         shards_.back() = distributed_optimizer::make_shard(builder_, bucket);
       }
       buckets_.push_back(std::move(bucket));
+      if (offloaded_ && units_ == nullptr) make_host_buffers(index);
     }
   }
+}
+
+// What comes down of a bucket's gradients, and its parameters before they go up.
+void OptimizerStep::make_host_buffers(std::size_t bucket) {
+  const Bucket& of = buckets_[bucket];
+  BufferFamily family;
+  family.rows = own_elements(bucket);
+  family.columns = 1;
+  family.on_host = true;
+  family.row_group = shared(of) ? sharing_group(of) : -1;
+  const auto make = [&](const char* name, BufferCategory category, DataType type,
+                        std::vector<BufferRef> mirrors) {
+    family.name = name + of.name;
+    family.category = category;
+    family.type = type;
+    family.mirrors = std::move(mirrors);
+    return builder_.buffer(family);
+  };
+  shards_[bucket].host_gradient = make("host_gradient.", BufferCategory::kGradient, shape_.gradient,
+                                       gradients_of(builder_, of.tensors));
+  shards_[bucket].host_parameter = make("host_parameter.", BufferCategory::kCommunication, of.type,
+                                        parameters_of(builder_, of.tensors));
 }
 
 // All units are updated by one kernel over many tensors, as PyTorch's optimizers run.
@@ -90,7 +120,8 @@ void OptimizerStep::make_unit_group(int rank) {
 
 void OptimizerStep::make_groups(int rank) {
   if (units_ != nullptr) return make_unit_group(rank);
-  if (shared_) {
+  if (keeps_weight_versions(builder_.job().plan)) return make_delayed_groups(rank);
+  if (shared_ || offloaded_) {
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       Group group;
       group.name = buckets_[b].name;
@@ -98,8 +129,8 @@ void OptimizerStep::make_groups(int rank) {
       group.bucket = b;
       group.type = buckets_[b].type;
       group.shared = shared(buckets_[b]);
-      group.elements = group.shared ? shards_[b].elements : buckets_[b].elements;
-      make_state(group, group.shared ? builder_.reducing_group(buckets_[b].expert) : -1);
+      group.elements = own_elements(b);
+      make_state(group, group.shared ? sharing_group(buckets_[b]) : -1);
       groups_.push_back(std::move(group));
     }
     return;
@@ -125,9 +156,55 @@ void OptimizerStep::make_whole_group(int rank, DataType type, const char* suffix
   groups_.push_back(std::move(group));
 }
 
+// What is in no layer belongs to the first stage (the embedding) or the last (the head).
+std::int64_t OptimizerStep::delay_of(const Tensor& tensor) const {
+  const std::vector<std::int64_t>& delays = builder_.job().plan.weight_delays;
+  if (delays.empty()) return 0;
+  const int family = builder_.parameter(tensor.parameter).family;
+  if (builder_.per_layer(family)) return delays[static_cast<std::size_t>(tensor.layer)];
+  const BufferFamily& buffer = builder_.program().buffers[static_cast<std::size_t>(family)];
+  return buffer.name.starts_with("embedding") ? delays.front() : delays.back();
+}
+
+// Parameters of equal delay, in the order of the buckets.
+void OptimizerStep::make_delayed_groups(int rank) {
+  for (const Bucket& bucket : buckets_) {
+    for (const Tensor& tensor : bucket.tensors) {
+      const std::int64_t delay = delay_of(tensor);
+      auto group = std::find_if(groups_.begin(), groups_.end(),
+                                [&](const Group& other) { return other.delay == delay; });
+      if (group == groups_.end()) {
+        groups_.emplace_back();
+        group = groups_.end() - 1;
+        group->name = "rank" + std::to_string(rank) + ".late" + std::to_string(delay);
+        group->type = shape_.storage;
+        group->delay = delay;
+      }
+      group->tensors.push_back(tensor);
+      group->elements += builder_.parameter(tensor.parameter).elements();
+    }
+  }
+  for (Group& group : groups_) make_state(group, -1);
+}
+
+int OptimizerStep::version(std::int64_t delay) {
+  OperationList list("step.version." + rank_name_ + ".late" + std::to_string(delay));
+  for (const Group& group : groups_) {
+    if (group.delay == delay) cast(list, group);
+  }
+  return list.empty() ? -1 : builder_.add_template(list);
+}
+
+int OptimizerStep::clear() {
+  OperationList list("step.clear." + rank_name_);
+  zero_gradients(list);
+  return builder_.add_template(list);
+}
+
 void OptimizerStep::make_state(Group& group, int row_group) {
   BufferFamily family;
   family.category = BufferCategory::kOptimizer;
+  family.on_host = offloaded_;
   family.rows = group.elements;
   family.columns = 1;
   family.mirrors = parameters_of(builder_, group.tensors);
@@ -156,7 +233,8 @@ bool OptimizerStep::gathers_first() const {
 
 // Where the gather waits for the next step, the updated share must live until then.
 bool OptimizerStep::keeps_master(const Group& group) const {
-  return shape_.masters || (gathers_first() && group.shared);
+  if (keeps_weight_versions(builder_.job().plan)) return true;
+  return shape_.masters || offloaded_ || (gathers_first() && group.shared);
 }
 
 Kernel OptimizerStep::kernel(KernelKind kind, std::int64_t elements, DataType type,
@@ -173,9 +251,12 @@ Kernel OptimizerStep::kernel(KernelKind kind, std::int64_t elements, DataType ty
 std::vector<BufferRef> OptimizerStep::gradients(const Group& group) const {
   if (units_ != nullptr) {
     std::vector<BufferRef> own;
-    for (std::size_t b = 0; b < buckets_.size(); ++b) own.push_back(shard_gradient(b));
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      own.push_back(offloaded_ ? host_gradient(b) : shard_gradient(b));
+    }
     return own;
   }
+  if (offloaded_) return {host_gradient(group.bucket)};
   if (group.shared) return {shard_gradient(group.bucket)};
   return gradients_of(builder_, group.tensors);
 }
@@ -186,24 +267,25 @@ std::vector<BufferRef> OptimizerStep::gradients(const Group& group) const {
 int OptimizerStep::begin() {
   OperationList list("step.begin." + rank_name_);
   list.add("host", HostWork{HostKind::kStep}, {}, {}, Cause::kHost);
-  std::vector<BufferRef> cleared;
-  std::int64_t elements = 0;
-  for (const Bucket& bucket : buckets_) {
-    if (shape_.fresh_gradients) break;
-    const std::vector<BufferRef> gradients = gradients_of(builder_, bucket.tensors);
-    cleared.insert(cleared.end(), gradients.begin(), gradients.end());
-    elements += bucket.elements;
-  }
-  if (!cleared.empty()) {
-    list.add("gradients.zero",
-             kernel(KernelKind::kZero, elements, shape_.gradient, shape_.gradient), {},
-             std::move(cleared), Cause::kOptimizer);
-  }
+  if (!shape_.fresh_gradients) zero_gradients(list);
   if (loss_ >= 0) {
     list.add("loss.zero", kernel(KernelKind::kZero, 1, DataType::kFp64, DataType::kFp64), {},
              {{loss_}});
   }
   return builder_.add_template(list);
+}
+
+void OptimizerStep::zero_gradients(OperationList& list) const {
+  std::vector<BufferRef> cleared;
+  std::int64_t elements = 0;
+  for (const Bucket& bucket : buckets_) {
+    const std::vector<BufferRef> gradients = gradients_of(builder_, bucket.tensors);
+    cleared.insert(cleared.end(), gradients.begin(), gradients.end());
+    elements += bucket.elements;
+  }
+  if (cleared.empty()) return;
+  list.add("gradients.zero", kernel(KernelKind::kZero, elements, shape_.gradient, shape_.gradient),
+           {}, std::move(cleared), Cause::kOptimizer);
 }
 
 int OptimizerStep::gather_first() {
@@ -231,8 +313,14 @@ Step OptimizerStep::reduce(std::size_t bucket, const std::vector<PortRef>& await
                            const std::vector<int>& joins, bool adds) {
   if (units_ != nullptr) return units_->reduce(buckets_[bucket], awaits, joins, adds);
   OperationList list((adds ? "reduce_and_add." : "reduce.") + buckets_[bucket].name);
-  int index = 0;
-  if (shape_.fresh_gradients) {
+  int index = 0, earlier = -1;
+  if (offloaded_ && adds) {
+    earlier = offload::to_device(builder_, list, "earlier." + buckets_[bucket].name,
+                                 {host_gradient(bucket)}, {shard_gradient(bucket)},
+                                 own_elements(bucket), shape_.gradient, Cause::kDataParallel);
+    list.last().joins = {offload::down(builder_)};
+  }
+  if (shape_.fresh_gradients && shared(buckets_[bucket])) {
     reduced_.resize(buckets_.size(), -1);
     int& reduced = reduced_[bucket];
     if (adds && reduced < 0) {
@@ -241,12 +329,41 @@ Step OptimizerStep::reduce(std::size_t bucket, const std::vector<PortRef>& await
     index = zero2::reduce(builder_, list, buckets_[bucket], shards_[bucket], reduced, adds);
   } else if (shared(buckets_[bucket])) {
     index = distributed_optimizer::reduce(builder_, list, buckets_[bucket], shards_[bucket]);
-  } else {
-    index = ddp::reduce(builder_, list, buckets_[bucket]);
+  } else if (shape_.reducing_ranks(buckets_[bucket].expert) > 1) {
+    const bool horovod = builder_.job().plan.dp_kind == DataParallelKind::kHorovod;
+    index = horovod ? horovod::reduce(builder_, list, buckets_[bucket])
+                    : ddp::reduce(builder_, list, buckets_[bucket]);
+  }
+  if (earlier >= 0) list.last().after.push_back(earlier);
+  if (offloaded_ && !late(buckets_[bucket])) {
+    take_down(list, bucket, list.empty() ? std::vector<int>{} : std::vector<int>{list.size() - 1});
+  } else if (list.empty()) {
+    list.add("await." + buckets_[bucket].name, HostWork{HostKind::kAwait}, {}, {});
   }
   list.at(index).awaits = awaits;
   list.at(index).joins = joins;
   return {builder_.add_template(list), 0};
+}
+
+void OptimizerStep::take_down(OperationList& list, std::size_t bucket, std::vector<int> after) {
+  const Bucket& of = buckets_[bucket];
+  offload::to_host(builder_, list, "down." + of.name,
+                   shared(of) ? std::vector<BufferRef>{shard_gradient(bucket)}
+                              : gradients_of(builder_, of.tensors),
+                   {host_gradient(bucket)}, own_elements(bucket), shape_.gradient,
+                   Cause::kOptimizer, std::move(after));
+}
+
+// What the update writes on the device: the share that is gathered, or the parameters.
+std::vector<BufferRef> OptimizerStep::device_parameters(std::size_t bucket) const {
+  if (shared(buckets_[bucket])) return {{shards_[bucket].parameter, buckets_[bucket].layer}};
+  return parameters_of(builder_, buckets_[bucket].tensors);
+}
+
+void OptimizerStep::bring_up(OperationList& list, std::size_t bucket) {
+  const Bucket& of = buckets_[bucket];
+  offload::to_device(builder_, list, "up." + of.name, {{shards_[bucket].host_parameter, of.layer}},
+                     device_parameters(bucket), own_elements(bucket), of.type, Cause::kOptimizer);
 }
 
 DataType OptimizerStep::gradient_type() const {
@@ -255,12 +372,15 @@ DataType OptimizerStep::gradient_type() const {
 
 int OptimizerStep::finish() {
   OperationList list("step.finish." + rank_name_);
-  sum_partial(list);
-  sum_tied(list);
+  if (!keeps_weight_versions(builder_.job().plan)) {
+    sum_partial(list);
+    sum_tied(list);
+  }
   loss(list);
   if (list.empty()) return -1;
   const int index = builder_.add_template(list);
-  return reduces() ? builder_.with_entry(index, {builder_.stream("dp")}, {}) : index;
+  return shape_.reduces_gradients() ? builder_.with_entry(index, {builder_.stream("dp")}, {})
+                                    : index;
 }
 
 // Gradients of copied parameters that this rank's tokens, or its queries, alone have contributed
@@ -331,6 +451,10 @@ void OptimizerStep::loss(OperationList& list) {
   }
   Kernel scale = kernel(KernelKind::kScale, 1, DataType::kFp64, DataType::kFp64);
   scale.scale = shape_.loss_scale;
+  if (keeps_weight_versions(builder_.job().plan)) {  // the mean over all mini-batches
+    const Job& job = builder_.job();
+    scale.scale = 1.0 / static_cast<double>(job.global_batch * job.sequence_length);
+  }
   list.add("loss.mean", scale, {{loss_}}, {{loss_}});
 }
 
@@ -339,16 +463,41 @@ void OptimizerStep::loss(OperationList& list) {
 
 int OptimizerStep::update() {
   OperationList list("step.update." + rank_name_);
-  if (builder_.program().clip_norm > 0) norm(list);
-  for (const Group& group : groups_) update(list, group);
-  for (const Group& group : groups_) {
-    if (gathers_first() && group.shared) continue;
-    if (keeps_master(group)) cast(list, group);
-    if (group.shared) gather(list, group);
+  if (offloaded_) {
+    update_on_host(list);
+  } else if (keeps_weight_versions(builder_.job().plan)) {
+    // Of one mini-batch; nobody waits for a norm of the whole gradient.
+    sum_partial(list);
+    for (const Group& group : groups_) update(list, group);
+  } else {
+    if (builder_.program().clip_norm > 0) norm(list);
+    for (const Group& group : groups_) update(list, group);
+    for (const Group& group : groups_) {
+      if (gathers_first() && group.shared) continue;
+      if (keeps_master(group)) cast(list, group);
+      if (group.shared) gather(list, group);
+    }
   }
   if (list.empty()) return -1;
   const int index = builder_.add_template(list);
-  return reduces() ? builder_.with_entry(index, {builder_.stream("dp")}, {}) : index;
+  return shape_.reduces_gradients() ? builder_.with_entry(index, {builder_.stream("dp")}, {})
+                                    : index;
+}
+
+// While the parameters of one group go up, the cores are at the next one.
+void OptimizerStep::update_on_host(OperationList& list) {
+  for (std::size_t b = 0; units_ == nullptr && b < buckets_.size(); ++b) {
+    if (!late(buckets_[b])) continue;
+    take_down(list, b, {});
+    list.last().joins = {0};
+  }
+  if (builder_.program().clip_norm > 0) norm(list);
+  for (const Group& group : groups_) {
+    update(list, group);
+    cast(list, group);
+    if (group.shared) gather(list, group);
+  }
+  offload::move_to_cores(builder_, list, 0);
 }
 
 // Parts of the gradient by how many ranks of the group that sums the squares hold them: those held
@@ -378,9 +527,10 @@ std::vector<OptimizerStep::NormPart> OptimizerStep::norm_parts() const {
   };
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets_[b];
-    if (shared(bucket)) {
+    if (shared(bucket) || offloaded_) {
       if (bucket.tied && !owns_tied_) continue;
-      add(bucket.copies, bucket.expert, true, shard_gradient(b), shards_[b].elements);
+      add(bucket.copies, bucket.expert, shared(bucket),
+          offloaded_ ? host_gradient(b) : shard_gradient(b), own_elements(b));
       continue;
     }
     for (const Tensor& tensor : bucket.tensors) {
@@ -415,7 +565,11 @@ void OptimizerStep::norm(OperationList& list) {
   }
 
   std::vector<std::string> axes = {"tp"};
-  if (shared_ || builder_.job().model.num_experts > 0) axes.insert(axes.end(), {"dp", "cp"});
+  if (shared_ && shape_.replicas > 1) {
+    axes.emplace_back(kShardAxis);
+  } else if (shared_ || builder_.job().model.num_experts > 0) {
+    axes.insert(axes.end(), {"dp", "cp"});
+  }
   if (!post_validated()) axes.emplace_back("pp");
   const int group = builder_.group(axes);
   if (group >= 0) {
@@ -529,23 +683,30 @@ void OptimizerStep::update(OperationList& list, const Group& group) {
 
 void OptimizerStep::cast(OperationList& list, const Group& group) {
   if (units_ != nullptr) {
+    const auto target = [&](std::size_t b) {
+      const bool goes_up = shards_[b].host_parameter >= 0;
+      return BufferRef{goes_up ? shards_[b].host_parameter : shards_[b].parameter,
+                       buckets_[b].layer};
+    };
     // Where the gathers do not convert the masters themselves.
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       if (!shards_[b].parameter_lives || shards_[b].master < 0) continue;
       list.add("cast." + buckets_[b].name,
-               kernel(KernelKind::kCastParameters, shards_[b].elements, DataType::kFp32,
-                      buckets_[b].type),
-               {{shards_[b].master, buckets_[b].layer}},
-               {{shards_[b].parameter, buckets_[b].layer}}, Cause::kOptimizer);
+               kernel(KernelKind::kCastParameters, shards_[b].elements,
+                      shape_.masters ? DataType::kFp32 : shape_.storage, buckets_[b].type),
+               {{shards_[b].master, buckets_[b].layer}}, {target(b)}, Cause::kOptimizer);
+      if (shards_[b].host_parameter >= 0) bring_up(list, b);
     }
     return;
   }
   std::vector<BufferRef> target = parameters_of(builder_, group.tensors);
   if (group.shared) target = {{shards_[group.bucket].parameter}};
+  if (offloaded_) target = {{shards_[group.bucket].host_parameter}};
   list.add("cast." + group.name,
            kernel(KernelKind::kCastParameters, group.elements,
                   shape_.masters ? DataType::kFp32 : shape_.storage, group.type),
            group.masters, std::move(target), Cause::kOptimizer);
+  if (offloaded_) bring_up(list, group.bucket);
 }
 
 // After the operation that was added last, which has written the share.

@@ -37,10 +37,10 @@ class OptimizerStep {
   const Bucket& bucket(std::size_t index) const { return buckets_[index]; }
   Step reduce(std::size_t bucket, PortRef complete, bool adds = false);
   Step reduce(std::size_t bucket);
-  bool reduces() const { return builder_.shape().reduces_gradients(); }
-  // Whether anything is reduced at all of a bucket.
+  bool reduces() const { return offloaded_ || builder_.shape().reduces_gradients(); }
+  // Whether anything is reduced, or taken to the host, of a bucket.
   bool reduces(std::size_t bucket) const {
-    return builder_.shape().reducing_ranks(buckets_[bucket].expert) > 1;
+    return offloaded_ || builder_.shape().reducing_ranks(buckets_[bucket].expert) > 1;
   }
   // Another rank holds the same parameters and counts them in the norm.
   void leave_norm_to_the_other_copy() { counts_in_norm_ = false; }
@@ -50,6 +50,11 @@ class OptimizerStep {
   int gather_first();  // parameters gathered at the step's beginning, where that is how it is done
   int finish();        // reductions over other groups than the data-parallel one
   int update();
+  // Where there are versions of the weights: the template that makes one of those that an update
+  // reaches so many mini-batches late (in a pipeline 0: of all); -1 where there are none. And the
+  // one that clears the gradients of a mini-batch.
+  int version(std::int64_t delay);
+  int clear();
   // Of a post-validated step: the norm of the step before comes back from the next rank and goes on
   // to the one before; -1 for the last rank, which has it, alone.
   int validate();
@@ -76,6 +81,7 @@ class OptimizerStep {
     DataType type = DataType::kBf16;  // of the parameters
     std::vector<BufferRef> masters;
     int first_moment = -1, second_moment = -1;
+    std::int64_t delay = 0;
   };
   // Gradients that equally many ranks hold.
   struct NormPart {
@@ -88,6 +94,9 @@ class OptimizerStep {
   void make_buckets(int rank, const std::vector<std::vector<FiredTensor>>& chunks);
   void make_groups(int rank);
   void make_whole_group(int rank, DataType type, const char* suffix);
+  void make_delayed_groups(int rank);
+  std::int64_t delay_of(const Tensor& tensor) const;
+  void zero_gradients(OperationList& list) const;
   void make_state(Group& group, int row_group);
   bool gathers_first() const;
   bool keeps_master(const Group& group) const;
@@ -101,6 +110,22 @@ class OptimizerStep {
   BufferRef shard_gradient(std::size_t bucket) const {
     return {shards_[bucket].gradient, buckets_[bucket].layer};
   }
+  int sharing_group(const Bucket& bucket) const {
+    return bucket.expert ? builder_.reducing_group(true) : builder_.shard_group();
+  }
+  // Where the optimizer is offloaded.
+  BufferRef host_gradient(std::size_t bucket) const {
+    return {shards_[bucket].host_gradient, buckets_[bucket].layer};
+  }
+  std::int64_t own_elements(std::size_t bucket) const {
+    return shared(buckets_[bucket]) ? shards_[bucket].elements : buckets_[bucket].elements;
+  }
+  // Whether its gradient is not complete before the step ends.
+  static bool late(const Bucket& bucket) { return !bucket.partial_over.empty() || bucket.tied; }
+  void make_host_buffers(std::size_t bucket);
+  void take_down(OperationList& list, std::size_t bucket, std::vector<int> after);
+  void bring_up(OperationList& list, std::size_t bucket);
+  std::vector<BufferRef> device_parameters(std::size_t bucket) const;
   DataType gradient_type() const;
   void sum_partial(OperationList& list);
   void sum_partial(OperationList& list, const std::string& axis, const std::string& name);
@@ -112,6 +137,7 @@ class OptimizerStep {
   bool post_validated() const { return !builder_.job().plan.synchronous_optimizer; }
   std::vector<NormPart> norm_parts() const;
   void update(OperationList& list, const Group& group);
+  void update_on_host(OperationList& list);
   void cast(OperationList& list, const Group& group);
   void gather(OperationList& list, const Group& group);
   void loss(OperationList& list);
@@ -127,7 +153,8 @@ class OptimizerStep {
   int norm_ = -1, loss_ = -1;
   // Post-validated: the norm up to this rank's share, and the whole one of the step before.
   int partial_norm_ = -1, validated_norm_ = -1;
-  bool shared_ = false;  // the optimizer works on shares of what is reduced
+  bool shared_ = false;     // the optimizer works on shares of what is reduced
+  bool offloaded_ = false;  // its state is the host's, and its work
   ShardedUnits* units_ = nullptr;
   std::vector<Bucket> buckets_;
   std::vector<BucketShard> shards_;

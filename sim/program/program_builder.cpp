@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/plan/tensor_grid.hpp"
+#include "sim/program/weight_versions.hpp"
 
 namespace headway {
 
@@ -146,6 +147,7 @@ ParameterId ProgramBuilder::parameter(BufferFamily family, const std::vector<Par
   family.category = BufferCategory::kParameter;
 
   BufferFamily gradient = family;
+  family.per_micro_batch = keeps_weight_versions(job_.plan);
   gradient.name += "_gradient";
   gradient.category = BufferCategory::kGradient;
   gradient.type = shape_.gradient;

@@ -95,6 +95,7 @@ const std::vector<Schedule>& schedules() {
       pipeline::looped_bfs(),  pipeline::zb_h1(),      pipeline::zb_h2(),
       pipeline::zb_v(),        pipeline::v_half(),     pipeline::v_min(),
       pipeline::dualpipe(),    pipeline::dualpipe_v(), pipeline::chimera(),
+      pipeline::pipedream(),
   };
   return table;
 }

@@ -7,6 +7,7 @@
 #include "sim/plan/expert_loads.hpp"
 #include "sim/plan/tensor_grid.hpp"
 #include "sim/program/expert/expert_rules.hpp"
+#include "sim/program/weight_versions.hpp"
 
 namespace headway {
 
@@ -81,8 +82,14 @@ StepShape::StepShape(const Job& job) {
   fresh_gradients = pp == 1 && (sharded_parameters ||
                                 (data_ranks > 1 && plan.dp_kind == DataParallelKind::kZero2));
 
+  if (keeps_weight_versions(plan) && !delays_updates(plan)) fresh_gradients = true;
+
   dropout = job.software.dropout > 0;
   loss_scale = 1.0 / static_cast<double>(job.global_batch * job.sequence_length);
+  if (keeps_weight_versions(plan)) {  // of a mini-batch
+    const std::int64_t micro_batches = std::max<std::int64_t>(1, plan.micro_batches_per_update);
+    loss_scale *= static_cast<double>(plan.micro_batches / micro_batches);
+  }
 }
 
 // Capacity as GShard defines it (arXiv 2006.16668, section 2.2), of the tokens that fill it

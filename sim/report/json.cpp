@@ -32,6 +32,10 @@ void write_memory(JsonWriter& json, const MemoryReport& memory) {
   json.field("allocated_bytes", memory.allocated.count);
   json.field("reserved_bytes", memory.reserved.count);
   json.field("device_bytes", memory.device.count);
+  if (memory.host.count > 0) {
+    json.field("host_bytes", memory.host.count);
+    json.field("host_capacity_bytes", memory.host_capacity.count);
+  }
   json.key("per_stage").begin_array();
   for (const StageMemory& stage : memory.per_stage) {
     json.begin_object(true);
@@ -39,6 +43,7 @@ void write_memory(JsonWriter& json, const MemoryReport& memory) {
     json.field("optimizer", stage.optimizer.count).field("activations", stage.activations.count);
     json.field("buffers", stage.buffers.count).field("workspace", stage.workspace.count);
     json.field("context", stage.context.count).field("peak", stage.peak.count);
+    if (memory.host.count > 0) json.field("host", stage.host.count);
     json.end_object();
   }
   json.end_array().end_object();

@@ -48,7 +48,8 @@ class StepBound {
       : job_(job),
         program_(program),
         prices_(prices),
-        collectives_(prices.profile(), job.topology) {
+        collectives_(prices.profile(), job.topology),
+        host_(job.topology) {
     const Schedule* schedule = schedule_of(job.plan);
     copies_ = schedule == nullptr ? 1 : schedule->copies;
   }
@@ -59,7 +60,7 @@ class StepBound {
     for (const Kind& kind : kinds_) {
       for (const Time time : kind.all) most = std::max(most, time);
       // Where steps overlap, what fills and drains the pipeline is another step's.
-      if (!program_.steps_overlap) most = std::max(most, through_pipeline(kind));
+      if (!program_.steps_overlap && !program_.updates_every_micro_batch) most = std::max(most, through_pipeline(kind));
     }
     return Time::from_seconds(most.seconds() * (1 - kRounding));
   }
@@ -89,6 +90,8 @@ class StepBound {
     Kind result;
     result.all.resize(program_.streams.size());
     for (const Issue& issue : kind.order) {
+      // Where every micro-batch has an update of its own, nothing is once a step.
+      if (program_.updates_every_micro_batch && issue.micro_batch < 0) continue;
       const auto p = static_cast<std::size_t>(issue.pass);
       const Direction direction = direction_of(kind.passes[p]);
       if (direction == Direction::kForward && result.first_forward < 0) {
@@ -128,7 +131,8 @@ class StepBound {
     for (const TemplateOperation& operation : list.operations) {
       const Role* role = collective_of(operation) == nullptr ? nullptr : &role_of(operation);
       times[static_cast<std::size_t>(operation.stream)] +=
-          price_of(operation, role, kLeastWork, prices_, collectives_, job_.software).price.time;
+          price_of(operation, role, kLeastWork, prices_, collectives_, host_, job_.software)
+              .price.time;
     }
     return times;
   }
@@ -195,6 +199,7 @@ class StepBound {
   const Program& program_;
   const PriceBook& prices_;
   CollectiveCost collectives_;
+  HostCost host_;
   int copies_ = 1;
   int rank_ = 0;
   std::map<std::pair<std::string, int>, Role> roles_;  // of rank_

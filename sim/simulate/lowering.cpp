@@ -346,12 +346,15 @@ class Lowering {
 
   bool host_waits(const TemplateOperation& operation) const {
     const Software& software = input_.software;
+    const auto* kernel = std::get_if<Kernel>(&operation.operation);
+    if (kernel != nullptr && kernel->on_host) return true;  // the host itself is at work
     if (operation.host_waits || (software.launch_blocking && operation.stream == 0)) return true;
     const auto* host = std::get_if<HostWork>(&operation.operation);
     return software.data_synchronises && host != nullptr && host->kind == HostKind::kMicroBatch;
   }
 
   static int sensitivity(const TemplateOperation& operation) {
+    if (HostCost::prices(operation.operation)) return kNoIndex;
     if (std::holds_alternative<Gemm>(operation.operation) ||
         std::holds_alternative<GroupedGemm>(operation.operation) ||
         std::holds_alternative<Attention>(operation.operation)) {

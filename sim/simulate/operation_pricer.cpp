@@ -44,10 +44,16 @@ static std::optional<Operation> computed_at(int place, const Operation& operatio
 
 OperationPrice price_of(const TemplateOperation& operation, const Role* role, int place,
                         const PriceBook& prices, const CollectiveCost& collectives,
-                        const Software& software) {
+                        const HostCost& host, const Software& software) {
   OperationPrice result;
   if (std::holds_alternative<HostWork>(operation.operation)) {
     result.launches = 0;
+    if (const auto& work = std::get<HostWork>(operation.operation); work.kind == HostKind::kPause) {
+      result.price.time = work.time;
+    }
+  } else if (HostCost::prices(operation.operation)) {
+    result.price = prices.corrected(host.price(operation.operation), operation.cause);
+    result.launches = std::get<Kernel>(operation.operation).on_host ? 0 : 1;
   } else if (role == nullptr) {
     const std::optional<Operation> part = computed_at(place, operation.operation);
     result.launches = 0;
@@ -84,7 +90,8 @@ OperationPricer::OperationPricer(const Program& program, const PriceBook& prices
       software_(software),
       encounters_(encounters),
       book_(prices),
-      collective_(prices.profile(), topology) {}
+      collective_(prices.profile(), topology),
+      host_(topology) {}
 
 namespace {
 
@@ -161,8 +168,8 @@ OperationPrice OperationPricer::compute(const TemplateOperation& even, int rank,
   TemplateOperation operation = even;
   if (load != 1) operation.operation = std::visit(AtLoad{load}, even.operation);
   if (role_index == kNoIndex) {
-    OperationPrice result =
-        price_of(operation, nullptr, encounters_.place_class(rank), book_, collective_, software_);
+    OperationPrice result = price_of(operation, nullptr, encounters_.place_class(rank), book_,
+                                     collective_, host_, software_);
     const double factor = encounters_.speed_factor(rank);
     if (factor != 1.0) {
       result.price.time = Time::from_seconds(result.price.time.seconds() * factor);
@@ -170,7 +177,7 @@ OperationPrice OperationPricer::compute(const TemplateOperation& even, int rank,
     return result;
   }
   const Role& mine = encounters_.role(rank, role_index);
-  OperationPrice result = price_of(operation, &mine, 0, book_, collective_, software_);
+  OperationPrice result = price_of(operation, &mine, 0, book_, collective_, host_, software_);
   if (mine.same_node) slow_down(result.collective, encounters_.left_inside_nodes());
   result.price = result.collective.alone;
   return result;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/cost/collective_cost.hpp"
+#include "sim/cost/host_cost.hpp"
 #include "sim/simulate/encounters.hpp"
 #include "sim/simulate/price_book.hpp"
 
@@ -29,7 +30,7 @@ double rate_alone(const CollectivePrice& price);
 // (Encounters::place_class).
 OperationPrice price_of(const TemplateOperation& operation, const Role* role, int place,
                         const PriceBook& prices, const CollectiveCost& collectives,
-                        const Software& software);
+                        const HostCost& host, const Software& software);
 
 class OperationPricer {
  public:
@@ -75,6 +76,7 @@ class OperationPricer {
   const Encounters& encounters_;
   const PriceBook& book_;
   CollectiveCost collective_;
+  HostCost host_;
   std::vector<OperationPrice> prices_;
   std::unordered_map<Key, int, KeyHash> indices_;
   std::map<std::tuple<int, int, int, int, int>, int> placement_classes_;

@@ -14,6 +14,48 @@ SimulatedStep simulate_step(const Job& job, const Profile& profile, const StepOp
   return step;
 }
 
+namespace {
+
+SimulateOptions engine_options(const StepOptions& options) {
+  SimulateOptions engine;
+  engine.detail = options.detail;
+  engine.critical_path = options.critical_path;
+  return engine;
+}
+
+// Where every micro-batch is a mini-batch nothing ends with the step (PipeDream): the step is what
+// as many mini-batches take once the pipeline is full, that is what they add to a run that has
+// filled and drained it. Spans are those of a run of the step's mini-batches alone.
+Timeline steady_mini_batches(const SimulatedStep& step, const Job& job, const Profile& profile,
+                             const StepOptions& options) {
+  const Timeline alone = simulate(step.lowered.graph, engine_options(options));
+  if (!alone.deadlock.empty()) return alone;
+  constexpr std::int64_t kFills =
+      2;  // of the pipeline, before the steady state is taken for granted
+  StepOptions totals = options;
+  totals.detail = Detail::kTotals;
+  const auto run = [&](std::int64_t micro_batches) {
+    Job longer = job;
+    longer.global_batch = job.global_batch / job.plan.micro_batches * micro_batches;
+    longer.plan.micro_batches = micro_batches;
+    const Program program = lower(longer);
+    const LoweredStep lowered = lower_to_tasks({.program = program,
+                                                .topology = job.topology,
+                                                .profile = profile,
+                                                .software = job.software,
+                                                .machine = options.machine,
+                                                .unfolded = options.unfolded,
+                                                .prices = options.prices});
+    return simulate(lowered.graph, engine_options(totals));
+  };
+  const std::int64_t filled = kFills * job.plan.pp;
+  Timeline steady = beyond(run(filled + job.plan.micro_batches), run(filled));
+  steady.spans = alone.spans;
+  return steady;
+}
+
+}  // namespace
+
 void play(SimulatedStep& step, const Job& job, const Profile& profile, const StepOptions& options) {
   step.lowered = lower_to_tasks({.program = step.program,
                                  .topology = job.topology,
@@ -22,11 +64,14 @@ void play(SimulatedStep& step, const Job& job, const Profile& profile, const Ste
                                  .machine = options.machine,
                                  .unfolded = options.unfolded,
                                  .prices = options.prices});
-  SimulateOptions engine_options;
-  engine_options.detail = options.detail;
-  engine_options.critical_path = options.critical_path;
-  step.timeline = step.program.steps_overlap ? steady_step(step.lowered.graph, engine_options)
-                                             : simulate(step.lowered.graph, engine_options);
+  const SimulateOptions engine = engine_options(options);
+  if (step.program.updates_every_micro_batch) {
+    step.timeline = steady_mini_batches(step, job, profile, options);
+  } else if (step.program.steps_overlap) {
+    step.timeline = steady_step(step.lowered.graph, engine);
+  } else {
+    step.timeline = simulate(step.lowered.graph, engine);
+  }
 }
 
 std::string describe(const SimulatedStep& step, const Wait& wait) {

@@ -56,21 +56,25 @@ TaskGraph repeated(const TaskGraph& graph, int times) {
   return result;
 }
 
+Timeline beyond(Timeline longer, const Timeline& shorter) {
+  longer.makespan = longer.makespan - shorter.makespan;
+  longer.events -= shorter.events;
+  for (std::size_t d = 0; d < longer.devices.size(); ++d) {
+    subtract(longer.devices[d].busy, shorter.devices[d].busy);
+    subtract(longer.devices[d].waiting, shorter.devices[d].waiting);
+    longer.devices[d].idle = longer.devices[d].idle - shorter.devices[d].idle;
+    longer.devices[d].end = longer.devices[d].end - shorter.devices[d].end;
+  }
+  subtract(longer.critical_path, shorter.critical_path);
+  return longer;
+}
+
 Timeline steady_step(const TaskGraph& graph, const SimulateOptions& options) {
   SimulateOptions totals = options;
   totals.detail = Detail::kTotals;
   const Timeline before = simulate(repeated(graph, kRepeats - 1), totals);
   if (!before.deadlock.empty()) return simulate(graph, options);
-  Timeline step = simulate(repeated(graph, kRepeats), options);
-  step.makespan = step.makespan - before.makespan;
-  step.events -= before.events;
-  for (std::size_t d = 0; d < step.devices.size(); ++d) {
-    subtract(step.devices[d].busy, before.devices[d].busy);
-    subtract(step.devices[d].waiting, before.devices[d].waiting);
-    step.devices[d].idle = step.devices[d].idle - before.devices[d].idle;
-    step.devices[d].end = step.devices[d].end - before.devices[d].end;
-  }
-  subtract(step.critical_path, before.critical_path);
+  Timeline step = beyond(simulate(repeated(graph, kRepeats), options), before);
   keep_last(step.spans, static_cast<int>(graph.instances.size()));
   return step;
 }

@@ -17,4 +17,8 @@ TaskGraph repeated(const TaskGraph& graph, int times);
 // first on. A deadlock is reported as in one repeat.
 Timeline steady_step(const TaskGraph& graph, const SimulateOptions& options);
 
+// What `longer` has beyond `shorter`: makespan, devices, critical path and events. REQUIRES: both are
+// of the same devices; neither deadlocks.
+Timeline beyond(Timeline longer, const Timeline& shorter);
+
 }  // namespace headway

@@ -29,13 +29,9 @@ TEST(NotYetBuilt, NamesTheRuleOfEachKey) {
   };
   for (const Case& c : {
            Case{"plan.tp_kind", "3d", "3d tensor parallelism"},
-           {"plan.schedule", "pipedream", "pipedream"},
-           {"plan.dp_kind", "hsdp", "hsdp"},
            {"plan.dp_kind", "zero++", "zero++"},
-           {"plan.dp_kind", "horovod", "horovod"},
            {"plan.param_gather_dtype", "fp4", "fp4 parameter gather"},
            {"plan.optimizer", "muon", "muon"},
-           {"plan.offload", R"(["optimizer", "activations"])", "offload of optimizer, activations"},
            {"plan.recompute_modules", R"(["moe_act"])", "recompute_modules moe_act"},
            {"plan.vocabulary", "redistributed",
             "vocabulary redistributed with schedule interleaved"},

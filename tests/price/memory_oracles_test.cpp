@@ -307,5 +307,46 @@ TEST(ModelState, OfShardedKindsIsWhatZeroPublishes) {
   expect_shares(R"("dp_kind": "fsdp", "reshard_after_forward": false)", {0, 4.0 / 8, 12.0 / 8});
 }
 
+// Bytes a parameter on the device and on the host, at most, of what a job's state is.
+std::pair<double, double> state_of(const std::string& plan) {
+  const Job job = gpt_job({1024, 16, 8, 512}, 8, 32, R"("grad_dtype": "bf16", )" + plan);
+  const Program program = lower(job);
+  const auto parameters =
+      static_cast<double>(count_parameters(job.model, job.sequence_length).total);
+  double device = 0, host = 0;
+  for (const BufferRef& held : program.kinds[0].persistent) {
+    const BufferFamily& family = program.buffers[static_cast<std::size_t>(held.family)];
+    (family.on_host ? host : device) += static_cast<double>(family.size().count) / parameters;
+  }
+  return {device, host};
+}
+
+TEST(ModelState, OfAnOffloadedOptimizerIsTheHosts) {
+  // Facts 2.1 (DeepSpeed's estimators): ZeRO-2 with the optimizer offloaded 2 P on the GPU; ZeRO-3
+  // 2 P / N; with the parameters offloaded nothing but the layers in use. The host: 12 / N of
+  // masters and moments, and 2 / N of parameters.
+  const auto near = [](std::pair<double, double> found, double device, double host) {
+    EXPECT_NEAR(found.first, device, 1e-4);
+    EXPECT_NEAR(found.second, host, 1e-4);
+  };
+  near(state_of(R"("dp_kind": "zero2", "offload": ["optimizer"])"), 2, 12.0 / 8);
+  near(state_of(R"("dp_kind": "zero3", "offload": ["optimizer"])"), 2.0 / 8, 12.0 / 8);
+  near(state_of(R"("dp_kind": "zero3", "offload": ["optimizer", "parameters"])"), 0, 14.0 / 8);
+}
+
+TEST(ModelState, OnTheHostIsALineOfItsOwn) {
+  const Job job = gpt_job({1024, 16, 8, 512}, 8, 32,
+                          R"("dp_kind": "zero3", "offload": ["optimizer", "parameters"])");
+  const MemoryReport report = report_memory(lower(job), {.capacity = Bytes{80LL << 30}});
+  EXPECT_GT(report.host.count, 14 * count_parameters(job.model, job.sequence_length).total / 8 - 1);
+  EXPECT_TRUE(report.fits);
+  MemoryOptions tight;
+  tight.capacity = Bytes{80LL << 30};
+  tight.host_capacity = Bytes{1 << 20};
+  const MemoryReport full = report_memory(lower(job), tight);
+  EXPECT_FALSE(full.fits);
+  EXPECT_NE(full.why.find("of its host's memory"), std::string::npos) << full.why;
+}
+
 }  // namespace
 }  // namespace headway

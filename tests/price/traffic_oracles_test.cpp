@@ -126,6 +126,34 @@ TEST(ShardedTraffic, IsThreeTimesTheParametersOrTwiceWithoutResharding) {
   EXPECT_NEAR(volumes(R"(, "dp_kind": "zero2")", gather), 0.5, 1e-9);
 }
 
+// Eight ranks in groups of four: what is shared out within a group travels there, and the shares
+// are summed over the two replicas.
+TEST(ShardedTraffic, OfGroupsStaysWithinThemButForASumOfShares) {
+  const auto sent = [](const std::string& plan, CollectiveKind kind, const std::string& group) {
+    const Job job = gpt_job({kHidden, 16, 8, kSequence, kVocabulary}, 8, 32,
+                            R"("micro_batch": 4, "grad_dtype": "bf16")" + plan);
+    const Program program = lower(job);
+    double bytes = 0;
+    for (const TrafficLine& line : traffic(program, kind_at(program, 0))) {
+      if (line.cause == Cause::kDataParallel && line.kind == kind && line.group == group)
+        bytes += static_cast<double>(line.sent.count);
+    }
+    return bytes / (2.0 * static_cast<double>(count_parameters(job.model, kSequence).total));
+  };
+  const CollectiveKind gather = CollectiveKind::kAllGather,
+                       scatter = CollectiveKind::kReduceScatter, sum = CollectiveKind::kAllReduce;
+  // HSDP (facts section 5, FSDP without resharding: 2 P within the group), ZeRO-1 likewise.
+  for (const char* plan : {R"(, "dp_kind": "hsdp", "shard": 4, "reshard_after_forward": false)",
+                           R"(, "dp_kind": "zero1", "shard": 4)"}) {
+    EXPECT_NEAR(sent(plan, gather, "shard"), 3.0 / 4, 1e-6) << plan;
+    EXPECT_NEAR(sent(plan, scatter, "shard"), 3.0 / 4, 1e-6) << plan;
+    // 2 (r - 1) / r of a quarter, r = 2 replicas.
+    EXPECT_NEAR(sent(plan, sum, "replica"), 1.0 / 4, 1e-6) << plan;
+  }
+  // Horovod all-reduces every gradient once: 2 P (N-1)/N.
+  EXPECT_NEAR(sent(R"(, "dp_kind": "horovod")", sum, "dp"), 2 * 7.0 / 8, 1e-6);
+}
+
 TEST(PipelineTraffic, IsOneActivationABoundaryDirectionAndMicroBatch) {
   const Lowered whole(R"(, "scatter_gather": false)");
   const Lowered sliced(R"(, "scatter_gather": true)");

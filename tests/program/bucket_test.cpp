@@ -64,6 +64,21 @@ TEST_F(BucketTest, ABucketIsClosedByTheTensorThatFillsIt) {
   EXPECT_EQ(buckets[2].name, "rank0.chunk0.bucket2");
 }
 
+// PyTorch's DDP, once it has rebuilt its buckets in the order in which gradients come: 1 MiB, then
+// 25 MiB each (torch/csrc/distributed/c10d/reducer.hpp; compute_bucket_assignment_by_size closes a
+// bucket with the tensor that brings it to its limit).
+TEST_F(BucketTest, TheFirstMayBeSmaller) {
+  const std::vector<Bucket> buckets =
+      cut_into_buckets(builder_, "rank0.chunk0", fired_, 3000, false, kNoParameter, 1000);
+  // 1024 | 2048 + 16 + 256 + 512 + 16 + 1024 | 2048 + 16 + 256 + 512 + 16, left open.
+  ASSERT_EQ(buckets.size(), 3u);
+  EXPECT_EQ(names_of(buckets[0]), "mlp.second_weight[1]");
+  EXPECT_EQ(names_of(buckets[1]),
+            "mlp.first_weight[1] mlp.norm_weight[1] attention.projection_weight[1] "
+            "attention.qkv_weight[1] attention.norm_weight[1] mlp.second_weight[0]");
+  EXPECT_EQ(buckets[2].elements, 2048 + 16 + 256 + 512 + 16);
+}
+
 TEST_F(BucketTest, WithoutALimitThereIsOne) {
   const std::vector<Bucket> buckets =
       cut_into_buckets(builder_, "rank0.chunk0", fired_, std::nullopt, false, kNoParameter);

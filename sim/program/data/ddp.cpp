@@ -1,17 +1,20 @@
 // Distributed data parallelism: every rank holds everything, gradients are all-reduced in buckets.
 // Megatron-LM cuts buckets on the first pipeline rank's first chunk only: the other ranks finish
-// their backward passes earlier and wait for it anyway (distributed_data_parallel.py).
+// their backward passes earlier and wait for it anyway (distributed_data_parallel.py). PyTorch's
+// DDP cuts them on every rank, in the order in which gradients came in its first step, the first
+// one smaller (reducer.hpp: kDefaultFirstBucketBytes 1 MiB, kDefaultBucketBytesCap 25 MiB).
 #include "sim/program/data/rule.hpp"
 
 namespace headway::ddp {
 
 std::vector<Bucket> buckets(const ProgramBuilder& builder, ChunkPlace place,
-                            const std::vector<FiredTensor>& tensors, ParameterId tied) {
+                            const std::vector<FiredTensor>& tensors, ParameterId tied, bool apart) {
   std::optional<std::int64_t> limit = builder.job().plan.bucket_elements;
-  if (place.rank > 0 || place.chunk > 0) limit = std::nullopt;
+  const std::optional<std::int64_t> first = builder.job().plan.first_bucket_elements;
+  if (!first && (place.rank > 0 || place.chunk > 0)) limit = std::nullopt;
   const std::string name =
       "rank" + std::to_string(place.rank) + ".chunk" + std::to_string(place.chunk);
-  return cut_into_buckets(builder, name, tensors, limit, false, tied);
+  return cut_into_buckets(builder, name, tensors, limit, apart, tied, first);
 }
 
 int reduce(ProgramBuilder& builder, OperationList& list, const Bucket& bucket) {

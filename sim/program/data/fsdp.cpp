@@ -4,12 +4,14 @@
 #include <iterator>
 #include <tuple>
 
+#include "sim/program/data/offload.hpp"
+
 namespace headway {
 
 ShardedUnits::ShardedUnits(ProgramBuilder& builder) : builder_(builder), shape_(builder.shape()) {
   // FSDP's shares are the optimizer's parameters in fp32 and their gradients alike; DeepSpeed's
   // keep the gradients' own type.
-  const bool fsdp = builder_.job().plan.dp_kind == DataParallelKind::kFsdp;
+  const bool fsdp = is_fsdp(builder_.job().plan.dp_kind);
   gradient_type_ = fsdp && shape_.masters ? DataType::kFp32 : shape_.gradient;
 }
 
@@ -28,7 +30,7 @@ std::string ShardedUnits::unit_name(const Tensor& tensor) const {
   const int family = builder_.parameter(tensor.parameter).family;
   const BufferFamily& buffer = builder_.program().buffers[static_cast<std::size_t>(family)];
   if (buffer.per_layer) return "layer";
-  if (builder_.job().plan.dp_kind == DataParallelKind::kFsdp && shape_.pp == 1) return "root";
+  if (is_fsdp(builder_.job().plan.dp_kind) && shape_.pp == 1) return "root";
   return buffer.name.starts_with("embedding") ? "embedding" : "head";
 }
 
@@ -46,9 +48,8 @@ std::vector<Bucket> ShardedUnits::buckets(ChunkPlace place, const std::vector<Fi
   for (const auto& [key, members] : by_unit) {
     Unit unit;
     unit.layer = key.second;
-    const bool root = plan.dp_kind == DataParallelKind::kFsdp && key.first != "layer";
-    unit.stays = shape_.pp > 1 || root ||
-                 (plan.dp_kind == DataParallelKind::kFsdp && !plan.reshard_after_forward);
+    const bool root = is_fsdp(plan.dp_kind) && key.first != "layer";
+    unit.stays = shape_.pp > 1 || root || (is_fsdp(plan.dp_kind) && !plan.reshard_after_forward);
     const auto number = static_cast<int>(units_.size());
     for (const FiredTensor& member : members) {
       unit_of_[{member.tensor.parameter, member.tensor.layer}] = number;
@@ -100,8 +101,13 @@ int ShardedUnits::find_or_make_form(const std::string& name, const Bucket& bucke
     return other.name == base || other.name.starts_with(base + "-");
   });
   fresh.name = alike == 0 ? base : base + "-" + std::to_string(alike + 1);
-  fresh.shard.elements = (bucket.elements + shape_.data_ranks - 1) / shape_.data_ranks;
+  fresh.shard.elements = (bucket.elements + shape_.shard_ranks - 1) / shape_.shard_ranks;
   fresh.shard = make_shard(fresh);
+  if (builder_.job().plan.offload.parameters) {
+    fresh.up =
+        share("parameter_up", fresh, BufferCategory::kCommunication,
+              fresh.shard.parameter_lives ? fresh.type : DataType::kFp32, InitialValue::kUndefined);
+  }
   forms_.push_back(std::move(fresh));
   return static_cast<int>(forms_.size()) - 1;
 }
@@ -111,7 +117,7 @@ std::vector<BufferRef> ShardedUnits::refs(const Form& form, bool gradients) cons
 }
 
 int ShardedUnits::share(const std::string& name, const Form& form, BufferCategory category,
-                        DataType type, InitialValue initial) const {
+                        DataType type, InitialValue initial, bool on_host) const {
   BufferFamily family;
   family.name = name + "." + form.name;
   family.category = category;
@@ -119,28 +125,51 @@ int ShardedUnits::share(const std::string& name, const Form& form, BufferCategor
   family.rows = form.shard.elements;
   family.columns = 1;
   family.per_layer = form.per_layer;
+  family.on_host = on_host;
   family.initial = initial;
   family.mirrors = refs(form, category == BufferCategory::kGradient);
-  family.row_group = builder_.data_group();
+  family.row_group = builder_.shard_group();
   return builder_.buffer(std::move(family));
 }
 
 // DeepSpeed keeps a share of the parameters in their own type beside the fp32 one; FSDP's fp32
-// share is converted for each gather.
+// share is converted for each gather. Where the optimizer is the host's, so are the share that it
+// updates and what comes down of the gradients; where the parameters are too, they have no share on
+// the device.
 BucketShard ShardedUnits::make_shard(const Form& form) const {
+  const Offload& offload = builder_.job().plan.offload;
+  const auto mirror = InitialValue::kMirror, undefined = InitialValue::kUndefined;
   BucketShard shard = form.shard;
-  const bool converted = shape_.masters && builder_.job().plan.dp_kind == DataParallelKind::kFsdp;
-  shard.parameter = share("parameter_shard", form,
-                          converted ? BufferCategory::kCommunication : BufferCategory::kParameter,
-                          form.type, converted ? InitialValue::kUndefined : InitialValue::kMirror);
+  const bool converted = shape_.masters && is_fsdp(builder_.job().plan.dp_kind);
+  const auto communicated = BufferCategory::kCommunication;
+  shard.parameter =
+      share("parameter_shard", form, converted ? communicated : BufferCategory::kParameter,
+            form.type, converted ? undefined : mirror, offload.parameters && !converted);
   shard.parameter_lives = !converted;
-  if (shape_.masters) {
+  if (shape_.masters || (offload.optimizer && !offload.parameters)) {
     shard.master =
-        share("master", form, BufferCategory::kOptimizer, DataType::kFp32, InitialValue::kMirror);
+        share("master", form, BufferCategory::kOptimizer,
+              shape_.masters ? DataType::kFp32 : shape_.storage, mirror, offload.optimizer);
   }
-  shard.gradient = share("gradient_shard", form, BufferCategory::kGradient, gradient_type_,
-                         InitialValue::kUndefined);
+  shard.gradient =
+      share("gradient_shard", form, BufferCategory::kGradient, gradient_type_, undefined);
+  if (!offload.optimizer) return shard;
+  shard.host_gradient =
+      share("host_gradient", form, BufferCategory::kGradient, gradient_type_, undefined, true);
+  if (!converted && !offload.parameters) {
+    shard.host_parameter = share("host_parameter", form, communicated, form.type, undefined, true);
+  }
   return shard;
+}
+
+// What is converted on the device comes up as it is updated, the rest as it is gathered.
+BufferRef ShardedUnits::bring_up(OperationList& list, const Form& form) const {
+  const bool converted = !form.shard.parameter_lives;
+  const BufferRef own{converted ? form.shard.master : form.shard.parameter};
+  if (form.up < 0) return own;
+  offload::to_device(builder_, list, "up." + form.name, {own}, {{form.up}}, form.shard.elements,
+                     converted ? DataType::kFp32 : form.type, Cause::kDataParallel);
+  return {form.up};
 }
 
 int ShardedUnits::reduced_of(Form& form) {
@@ -211,7 +240,7 @@ std::vector<ShardedUnits::Gather> ShardedUnits::gathers(const std::vector<Step>&
 std::size_t ShardedUnits::issued_before(const std::vector<Gather>& gathers,
                                         std::size_t index) const {
   const ParallelPlan& plan = builder_.job().plan;
-  if (plan.dp_kind == DataParallelKind::kFsdp) {
+  if (is_fsdp(plan.dp_kind)) {
     const auto ahead = static_cast<std::size_t>(plan.prefetch);
     return index < ahead ? 0 : gathers[index - ahead].needed;
   }
@@ -258,6 +287,8 @@ Step ShardedUnits::gather(const Unit& unit, const PortRef& port, bool joins_comp
   OperationList list(builder_.program().ports[static_cast<std::size_t>(port.family)].name);
   for (const int number : unit.forms) {
     const Form& form = forms_[static_cast<std::size_t>(number)];
+    BufferRef source = bring_up(list, form);
+    const bool came_up = form.up >= 0;
     if (!form.shard.parameter_lives) {
       Kernel cast;
       cast.kind = KernelKind::kCastParameters;
@@ -265,18 +296,19 @@ Step ShardedUnits::gather(const Unit& unit, const PortRef& port, bool joins_comp
       cast.columns = 1;
       cast.type = DataType::kFp32;
       cast.output = form.type;
-      list.add("cast." + form.name, cast, {{form.shard.master}}, {{form.shard.parameter}},
-               Cause::kDataParallel);
+      list.add("cast." + form.name, cast, {source}, {{form.shard.parameter}}, Cause::kDataParallel);
       list.last().stream = stream;
+      if (came_up) list.last().after = {list.size() - 2};
+      source = {form.shard.parameter};
     }
     Collective collective;
     collective.kind = CollectiveKind::kAllGather;
-    collective.elements = form.shard.elements * shape_.data_ranks;
+    collective.elements = form.shard.elements * shape_.shard_ranks;
     collective.type = form.type;
-    list.add("gather." + form.name, collective, {{form.shard.parameter}}, refs(form, false),
-             Cause::kDataParallel);
+    list.add("gather." + form.name, collective, {source}, refs(form, false), Cause::kDataParallel);
     list.last().stream = stream;
-    list.last().group = builder_.data_group();
+    list.last().group = builder_.shard_group();
+    if (came_up) list.last().after = {list.size() - 2};
   }
   if (joins_compute) list.at(0).joins = {0};
   list.last().releases = {{port.family, 0}};
@@ -305,15 +337,30 @@ Step ShardedUnits::reduce(const Bucket& bucket, const std::vector<PortRef>& awai
   const bool apart = adds || gradient_type_ != shape_.gradient;
   const BufferRef target{apart ? reduced_of(form) : form.shard.gradient};
   OperationList list("reduce." + form.name + "." + std::to_string(reduce_templates_.size()));
+  const BufferRef own{form.shard.gradient}, below{form.shard.host_gradient};
+  const bool offloaded = below.family >= 0;
+  int earlier = -1;
+  if (offloaded && adds) {
+    earlier = offload::to_device(builder_, list, "earlier." + form.name, {below}, {own},
+                                 form.shard.elements, gradient_type_, Cause::kDataParallel);
+    list.last().joins = {offload::down(builder_)};
+  }
   Collective collective;
   collective.kind = CollectiveKind::kReduceScatter;
-  collective.elements = form.shard.elements * shape_.data_ranks;
+  collective.elements = form.shard.elements * shape_.shard_ranks;
   collective.type = shape_.gradient;
   list.add("reduce." + form.name, collective, refs(form, true), {target}, Cause::kDataParallel);
   list.last().stream = stream;
-  list.last().group = builder_.data_group();
+  list.last().group = builder_.shard_group();
   list.last().awaits = std::move(relative);
   list.last().joins = joins;
+  if (shape_.replicas > 1) {
+    collective.kind = CollectiveKind::kAllReduce;
+    collective.elements = form.shard.elements;
+    list.add("sum." + form.name, collective, {target}, {target}, Cause::kDataParallel);
+    list.last().stream = stream;
+    list.last().group = builder_.replica_group();
+  }
   if (apart) {
     Kernel kernel;
     kernel.kind = adds ? KernelKind::kGradientAccumulate : KernelKind::kCast;
@@ -321,11 +368,15 @@ Step ShardedUnits::reduce(const Bucket& bucket, const std::vector<PortRef>& awai
     kernel.columns = 1;
     kernel.type = shape_.gradient;
     kernel.output = gradient_type_;
-    const BufferRef own{form.shard.gradient};
     list.add((adds ? "add." : "cast.") + form.name, kernel,
              adds ? std::vector<BufferRef>{own, target} : std::vector<BufferRef>{target}, {own},
              Cause::kDataParallel);
     list.last().stream = stream;
+    if (earlier >= 0) list.last().after = {earlier};
+  }
+  if (offloaded) {
+    offload::to_host(builder_, list, "down." + form.name, {own}, {below}, form.shard.elements,
+                     gradient_type_, Cause::kDataParallel, {list.size() - 1});
   }
   found->second = builder_.add_template(list);
   return {found->second, bucket.layer};

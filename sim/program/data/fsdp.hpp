@@ -7,7 +7,8 @@
 // Order. A gather that is issued ahead waits for what the compute stream has been given until then,
 // and so holds at most the unit in use and `prefetch` more: what PyTorch's limit of two gathers in
 // flight does (_FreeEventQueue). Gathers and reductions share one stream, as they share one NCCL
-// communicator.
+// communicator. Where groups of ranks share out the parameters and replicate them (HSDP), what has
+// been reduced within a group is summed over the replicas behind it.
 //
 // Limitations: a unit's gradients travel in one message also where DeepSpeed's reduce_bucket_size
 // would take several layers, and parameters below its stage3_param_persistence_threshold are
@@ -67,6 +68,7 @@ class ShardedUnits {
     DataType type = DataType::kBf16;  // of the whole parameters
     BucketShard shard;
     int reduced = -1;  // a micro-batch's share before it is added or converted
+    int up = -1;       // a share of parameters that has come from the host
   };
   struct Unit {
     std::string name;
@@ -89,8 +91,10 @@ class ShardedUnits {
   int find_or_make_form(const std::string& name, const Bucket& bucket);
   BucketShard make_shard(const Form& form) const;
   int share(const std::string& name, const Form& form, BufferCategory category, DataType type,
-            InitialValue initial) const;
+            InitialValue initial, bool on_host = false) const;
   int reduced_of(Form& form);
+  // Adds what brings a share that lives on the host to the device. Returns the device's.
+  BufferRef bring_up(OperationList& list, const Form& form) const;
   std::set<int> units_read(const Step& step) const;
   std::vector<Gather> gathers(const std::vector<Step>& steps, Phase phase);
   std::size_t issued_before(const std::vector<Gather>& gathers, std::size_t index) const;

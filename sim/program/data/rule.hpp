@@ -25,16 +25,31 @@ struct BucketShard {
   // Where the parameters themselves are shared out (data/fsdp).
   int master = -1;
   bool parameter_lives = false;  // throughout, rather than from its conversion to the gather
+  // Where the optimizer is offloaded (data/offload): what has come down, and what goes up next.
+  int host_gradient = -1, host_parameter = -1;
 };
 
 namespace ddp {
 
+// With `apart` tensors of different kind never share one (cut_into_buckets).
 std::vector<Bucket> buckets(const ProgramBuilder& builder, ChunkPlace place,
-                            const std::vector<FiredTensor>& tensors, ParameterId tied);
+                            const std::vector<FiredTensor>& tensors, ParameterId tied,
+                            bool apart = false);
 // Adds the all-reduce of the bucket's gradients. Returns its index.
 int reduce(ProgramBuilder& builder, OperationList& list, const Bucket& bucket);
 
 }  // namespace ddp
+
+namespace horovod {
+
+// Runs of tensors in firing order that fit into the fusion buffer, on every pipeline rank.
+std::vector<Bucket> buckets(const ProgramBuilder& builder, ChunkPlace place,
+                            const std::vector<FiredTensor>& tensors);
+// Adds the wait for the cycle and the all-reduce through the fusion buffer. Returns the index of
+// the wait.
+int reduce(ProgramBuilder& builder, OperationList& list, const Bucket& bucket);
+
+}  // namespace horovod
 
 namespace distributed_optimizer {
 

@@ -12,6 +12,7 @@ namespace headway::pipeline {
 
 Schedule one_f_one_b();
 Schedule gpipe();
+Schedule pipedream();
 Schedule interleaved();
 Schedule looped_bfs();
 Schedule zb_h1();
