@@ -94,10 +94,10 @@ class Legality {
     const auto side = static_cast<std::int64_t>(
         std::llround(std::sqrt(static_cast<double>(tp) / static_cast<double>(depth))));
     if (plan_.tp_kind == TensorKind::k3d) return false;  // refused already
-    if (side * side * depth != tp) {
+    if (side * side * depth != tp || side == 1) {
       problem("tp", text(tp) + " ranks are no " +
                         (depth == 1 ? "square" : "stack of " + text(depth) + " squares") +
-                        ", as tp_kind " + kind + " has them");
+                        " of more than one, as tp_kind " + kind + " has them");
       return false;
     }
     plan_.tp_side = static_cast<int>(side);

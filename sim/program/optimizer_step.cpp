@@ -410,12 +410,13 @@ void OptimizerStep::sum_partial(OperationList& list, const std::string& axis,
       elements += parameter.elements();
     }
   }
-  if (buffers.empty()) return;
+  const int group = builder_.group({axis});
+  if (buffers.empty() || group < 0) return;
   Collective collective;
   collective.elements = elements;
   collective.type = gradient_type();
   list.add(name, collective, buffers, buffers, Cause::kTensorParallel);
-  list.last().group = builder_.group({axis});
+  list.last().group = group;
 }
 
 void OptimizerStep::sum_tied(OperationList& list) {

@@ -300,8 +300,10 @@ TEST(BadJob, NamesWhatSquaresOfRanksCannotDo) {
     overrides.push_back({"plan.sequence_parallel", "false", "--sp"});
     return read_text(kGpt3Job, overrides).lines;
   };
-  EXPECT_THAT(lines({{"plan.tp_kind", "2d", "--kind"}}),
-              ElementsAre("job.json: /plan/tp: 8 ranks are no square, as tp_kind 2d has them"));
+  EXPECT_THAT(
+      lines({{"plan.tp_kind", "2d", "--kind"}}),
+      ElementsAre(
+          "job.json: /plan/tp: 8 ranks are no square of more than one, as tp_kind 2d has them"));
   EXPECT_THAT(lines({{"plan.tp_kind", "2.5d", "--kind"}}),
               ElementsAre("job.json: /plan/tp_depth: missing; expected the squares of a stack, for "
                           "tp_kind 2.5d"));
