@@ -9,7 +9,7 @@ using Split = ProgramBuilder::Split;
 namespace {
 
 // The columns of the first of an MLP's matrices, for each of the second.
-std::int64_t widening(const Transformer& model) { return model.gated_mlp ? 2 : 1; }
+std::int64_t widths(const Transformer& model) { return model.gated_mlp ? 2 : 1; }
 
 std::vector<ProgramBuilder::PartShape> first_parts(const Transformer& model, const std::string& of,
                                                    std::int64_t rows) {
@@ -88,9 +88,15 @@ void MegatronMoe::make_experts() {
   first_.weight = builder_.expert_matrix(
       "moe.first_weight", first_parts(model, "moe.experts", width), 0, accumulates, shape_.weight);
   first_.input = in_.read;
-  first_.output = expert_buffer("moe.first_output", columns * widening(model), saved);
+  first_.output = expert_buffer("moe.first_output", columns * widths(model), saved);
+  if (keeps_narrow()) {
+    const std::int64_t rows = hottest(expert_rows(), most_expert_rows());
+    first_narrow_ = rows_buffer("moe.first_output_narrow", DataType::kFp8, rows, most_expert_rows(),
+                                columns * widths(model), saved);
+    first_widened_ = expert_buffer("moe.first_output_widened", columns * widths(model), once);
+  }
   first_.output_gradient =
-      expert_buffer("moe.first_output_gradient", columns * widening(model), gradient_copies());
+      expert_buffer("moe.first_output_gradient", columns * widths(model), gradient_copies());
   first_.input_gradient = in_gradient_.sorted;
   second_.name = "moe.second";
   second_.weight =
@@ -176,9 +182,9 @@ void MegatronMoe::make_shared() {
   first.weight = builder_.matrix("moe.shared_first_weight", first_parts(model, "moe.shared", width),
                                  0, true, accumulates, shape_.weight);
   first.input = input_.output;
-  first.output = split("moe.shared_first_output", columns * widening(model), saved);
+  first.output = split("moe.shared_first_output", columns * widths(model), saved);
   first.output_gradient =
-      split("moe.shared_first_output_gradient", columns * widening(model), gradient_copies());
+      split("moe.shared_first_output_gradient", columns * widths(model), gradient_copies());
   first.input_gradient =
       builder_.residual_stream("moe.shared_input_gradient", shape_.storage, once);
   shared_->activation = split("moe.shared_activation", columns, saved);
@@ -375,7 +381,18 @@ void MegatronMoe::activation(OperationList& list, const std::string& name, std::
 
 // With the weights of the rows, where they have come along.
 void MegatronMoe::expert_activation(OperationList& list, bool backward) {
-  std::vector<BufferRef> reads = {{first_.output}};
+  const std::int64_t wide = shape_.expert_intermediate * widths(builder_.job().model);
+  BufferRef input{first_.output};
+  if (keeps_narrow() && backward) {
+    list.add("moe.first_output_widen", widening(expert_rows(), wide), {{first_narrow_}},
+             {{first_widened_}});
+    list.last().by_load = true;
+    input = {first_widened_};
+  } else if (keeps_narrow()) {
+    list.add("moe.first_output_narrow", narrowing(expert_rows(), wide), {input}, {{first_narrow_}});
+    list.last().by_load = true;
+  }
+  std::vector<BufferRef> reads = {input};
   if (backward) reads.insert(reads.begin(), {second_.input_gradient});
   const std::string name = backward ? "moe.activation_backward" : "moe.activation";
   activation(list, name, expert_rows(), shape_.expert_intermediate, std::move(reads),

@@ -109,6 +109,8 @@ class MegatronMoe {
                 const char* axis, const Exchange& way, int from, int to);
   void narrow(OperationList& list, const Exchange& way);
   void widen(OperationList& list, const Exchange& way);
+  Kernel narrowing(std::int64_t rows, std::int64_t columns) const;
+  Kernel widening(std::int64_t rows, std::int64_t columns) const;
   void sort(OperationList& list, const Exchange& way, RoutingKind kind);
   // From the tokens to `made`, and the sum of a token's rows back, from `sent`.
   void permute(OperationList& list, const std::string& name, BufferRef tokens, const Exchange& way);
@@ -178,6 +180,9 @@ class MegatronMoe {
     return plan().dispatch_in_8_bits && shape_.quantisation != nullptr &&
            shape_.quantisation->block == kDispatchBlock;
   }
+  // DeepSeek-V3 keeps what its activation has read in 8 bits too, and widens it for the backward
+  // pass (arXiv 2412.19437, section 3.3.3).
+  bool keeps_narrow() const { return plan().kind == ExpertKind::kDeepseek && multiplies_narrow(); }
   // Elements of a token that share a scale on the way (DeepEP; DeepSeek-V3, arXiv 2412.19437,
   // section 3.3.2).
   static constexpr int kDispatchBlock = 128;
@@ -211,6 +216,7 @@ class MegatronMoe {
   int gathered_ = -1;  // counts by which grouped GEMMs and sorts work
 
   Linear first_, second_;
+  int first_narrow_ = -1, first_widened_ = -1;  // the first's output as it is kept, and read again
   Exchange in_, out_, in_gradient_, out_gradient_;
   Exchange sent_weights_, sent_weights_gradient_;  // fp32, one of a row
   std::optional<Shared> shared_;

@@ -252,29 +252,38 @@ void MegatronMoe::sort(OperationList& list, const Exchange& way, RoutingKind kin
   if (!back) await(list);
 }
 
-void MegatronMoe::narrow(OperationList& list, const Exchange& way) {
-  if (way.made == way.sent) return;
+Kernel MegatronMoe::narrowing(std::int64_t rows, std::int64_t columns) const {
   Kernel quantise;
   quantise.kind = KernelKind::kQuantise;
-  quantise.rows = shape_.sent_rows;
-  quantise.columns = way.columns;
+  quantise.rows = rows;
+  quantise.columns = columns;
   quantise.type = shape_.storage;
-  quantise.output = way.type;
+  quantise.output = DataType::kFp8;
   quantise.scaling = Scaling::kBlock;
   quantise.block_rows = 1;
   quantise.block_columns = kDispatchBlock;
-  list.add(way.name + "_narrow", quantise, {{way.made}}, {{way.sent}});
+  return quantise;
+}
+
+Kernel MegatronMoe::widening(std::int64_t rows, std::int64_t columns) const {
+  Kernel cast;
+  cast.kind = KernelKind::kCast;
+  cast.rows = rows;
+  cast.columns = columns;
+  cast.type = DataType::kFp8;
+  cast.output = shape_.storage;
+  return cast;
+}
+
+void MegatronMoe::narrow(OperationList& list, const Exchange& way) {
+  if (way.made == way.sent) return;
+  list.add(way.name + "_narrow", narrowing(shape_.sent_rows, way.columns), {{way.made}},
+           {{way.sent}});
 }
 
 void MegatronMoe::widen(OperationList& list, const Exchange& way) {
   if (way.read == way.sorted) return;
-  Kernel cast;
-  cast.kind = KernelKind::kCast;
-  cast.rows = expert_rows();
-  cast.columns = way.columns;
-  cast.type = way.type;
-  cast.output = shape_.storage;
-  list.add(way.name + "_widen", cast, {{way.sorted}}, {{way.read}});
+  list.add(way.name + "_widen", widening(expert_rows(), way.columns), {{way.sorted}}, {{way.read}});
   list.last().by_load = true;
   await(list);
 }
