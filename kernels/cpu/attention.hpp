@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cpu/counter_random.hpp"
 #include "kernels/cpu/operands_of.hpp"
 #include "kernels/cpu/operators.hpp"
+#include "sim/core/counter_random.hpp"
 #include "sim/model/operation.hpp"
 
 namespace headway {

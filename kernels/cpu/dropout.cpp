@@ -1,5 +1,5 @@
-#include "kernels/cpu/counter_random.hpp"
 #include "kernels/cpu/memory_bound.hpp"
+#include "sim/core/counter_random.hpp"
 
 namespace headway {
 namespace {

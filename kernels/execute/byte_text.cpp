@@ -3,7 +3,7 @@
 #include <array>
 #include <string_view>
 
-#include "kernels/cpu/counter_random.hpp"
+#include "sim/core/counter_random.hpp"
 
 namespace headway {
 namespace {

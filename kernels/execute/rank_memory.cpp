@@ -4,9 +4,9 @@
 #include <cassert>
 #include <limits>
 
-#include "kernels/cpu/counter_random.hpp"
 #include "kernels/execute/byte_text.hpp"
 #include "kernels/execute/global_tensors.hpp"
+#include "sim/core/counter_random.hpp"
 
 namespace headway {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/cpu/counter_random.hpp"
 #include "kernels/microbenchmarks/sampling.hpp"
+#include "sim/core/counter_random.hpp"
 
 namespace headway {
 namespace {

@@ -3,6 +3,7 @@
 // many servers as a job uses.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,7 +51,16 @@ struct NetworkDescription {
       1;                 // of a pod: what its servers can send over what goes to the core
   LinkDescription core;  // spine to core, as uplink
   bool rails_over_nvlink =
-      false;  // PXN: change rail inside the sender's NVLink domain (routing.cpp)
+      false;       // PXN: change rail inside the sender's NVLink domain (routing.cpp)
+  int spines = 0;  // switches of a spine layer, which divide each leaf's uplinks; 0: one vertex
+  int ports = 0;   // of a switch of a fat tree
+  int group_routers = 0, router_nics = 0, global_ports = 0;  // of a dragonfly
+  LinkDescription local, global;                             // of a dragonfly, as uplink
+  std::vector<int> dimensions;                               // of a torus: switches along each
+  LinkDescription ring;                                      // between neighbours of a torus
+  // Among equally good ways: by the receiver's number in turn, or by a hash of both ends.
+  bool hashed_ways = false;
+  std::uint64_t seed = 0;  // of the hash
 };
 
 struct VertexDescription {
@@ -81,6 +91,7 @@ struct ClusterDescription {
   NetworkDescription network;
   std::optional<double> dollars_per_gpu_hour;
   std::optional<GraphDescription> graph;  // instead of generators
+  std::vector<int> dead_links;            // of the graph made from it (dead_links.hpp)
 };
 
 }  // namespace headway

@@ -40,6 +40,8 @@ void connect_server(GraphBuilder& graph, int server) {
   }
 }
 
+std::int64_t any_number(const ClusterDescription&) { return 0; }
+
 ClusterGraph written_graph(const GraphDescription& description) {
   ClusterGraph graph;
   for (const VertexDescription& vertex : description.vertices) {
@@ -68,8 +70,8 @@ void reserve(GraphBuilder& graph, ClusterGraph& content) {
 }  // namespace
 
 const std::vector<std::string>& link_kinds() {
-  static const std::vector<std::string> kinds = {kNvlink,  kMemory,    kPcie,     kSocket,
-                                                 kNicLink, kLeafSpine, kSpineCore};
+  static const std::vector<std::string> kinds = {kNvlink,    kMemory,    kPcie,  kSocket, kNicLink,
+                                                 kLeafSpine, kSpineCore, kLocal, kGlobal, kTorus};
   return kinds;
 }
 
@@ -146,10 +148,15 @@ const GpuFabric* find_gpu_fabric(const std::string& name) {
 
 const std::vector<Network>& networks() {
   static const std::vector<Network> table = {
-      {"single-switch", "all NICs on one switch", connect_single_switch},
-      {"leaf-spine", "leaf-spine, all NICs of a server under one leaf", connect_leaf_spine},
-      {"rail-leaf-spine", "rail-optimised leaf-spine, a leaf for each rail",
-       connect_rail_leaf_spine},
+      {"single-switch", false, "all NICs on one switch", connect_single_switch, any_number},
+      {"leaf-spine", true, "leaf-spine, all NICs of a server under one leaf", connect_leaf_spine,
+       any_number},
+      {"rail-leaf-spine", true, "rail-optimised leaf-spine, a leaf for each rail",
+       connect_rail_leaf_spine, any_number},
+      {"fat-tree", false, "a k-ary fat tree, every switch a vertex", connect_fat_tree,
+       fat_tree_capacity},
+      {"dragonfly", false, "a dragonfly, minimal routes", connect_dragonfly, dragonfly_capacity},
+      {"torus", false, "a torus of switches, shortest routes", connect_torus, torus_capacity},
   };
   return table;
 }

@@ -6,6 +6,7 @@
 // ids of GPUs and NICs are arithmetic and need no graph.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ inline constexpr const char* kSocket = "socket";
 inline constexpr const char* kNicLink = "nic";
 inline constexpr const char* kLeafSpine = "leaf-spine";
 inline constexpr const char* kSpineCore = "spine-core";
+inline constexpr const char* kLocal = "local";    // of a dragonfly: inside a group
+inline constexpr const char* kGlobal = "global";  // between groups
+inline constexpr const char* kTorus = "torus";
 const std::vector<std::string>& link_kinds();
 
 struct ClusterGraph {
@@ -45,6 +49,9 @@ class GraphBuilder {
     return gpus_ + server * cluster_.server.nics + index;
   }
   VertexId add(NodeKind kind, std::string name, int server = -1);
+  // NIC `index` of the network, counted server by server.
+  VertexId nic(int index) const { return gpus_ + index; }
+  int nics() const { return servers_ * cluster_.server.nics; }
   // One link each way.
   void connect(VertexId a, VertexId b, const char* kind, const LinkDescription& link);
 
@@ -68,10 +75,14 @@ struct GpuFabric {
 const std::vector<GpuFabric>& gpu_fabrics();
 const GpuFabric* find_gpu_fabric(const std::string& name);
 
+// The leaf-spine networks have leaves of so many servers, and layers above them.
 struct Network {
   const char* name;
+  bool leaves;
   const char* summary;
   void (*connect)(GraphBuilder&);
+  // NICs that it can join at most; 0: any number.
+  std::int64_t (*capacity)(const ClusterDescription&);
 };
 const std::vector<Network>& networks();
 const Network* find_network(const std::string& name);
@@ -90,6 +101,12 @@ void connect_pcie_only(GraphBuilder& graph);
 void connect_single_switch(GraphBuilder& graph);
 void connect_leaf_spine(GraphBuilder& graph);
 void connect_rail_leaf_spine(GraphBuilder& graph);
+void connect_fat_tree(GraphBuilder& graph);
+void connect_dragonfly(GraphBuilder& graph);
+void connect_torus(GraphBuilder& graph);
+std::int64_t fat_tree_capacity(const ClusterDescription& cluster);
+std::int64_t dragonfly_capacity(const ClusterDescription& cluster);
+std::int64_t torus_capacity(const ClusterDescription& cluster);
 
 // The layers above the leaves, shared by the leaf-spine networks: leaves[server group][any number].
 void connect_spines(GraphBuilder& graph, const std::vector<std::vector<VertexId>>& leaves,

@@ -4,7 +4,6 @@
 #include <array>
 #include <boost/graph/compressed_sparse_row_graph.hpp>
 #include <boost/graph/strong_components.hpp>
-#include <boost/iterator/transform_iterator.hpp>
 #include <cassert>
 #include <limits>
 #include <utility>
@@ -70,9 +69,13 @@ struct Router::Adjacency {
   std::array<std::vector<LinkId>, kReaches> only_way;
 };
 
-Router::Router(const ClusterGraph& graph) {
+Router::Router(const ClusterGraph& graph, const std::vector<LinkId>& dead) {
+  std::vector<bool> is_dead(dead.empty() ? 0 : graph.links.size(), false);
+  for (const LinkId link : dead) is_dead[static_cast<std::size_t>(link)] = true;
   std::vector<EdgeContent> edges;
+  std::vector<std::pair<VertexId, VertexId>> ends;
   edges.reserve(graph.links.size());
+  ends.reserve(graph.links.size());
   std::array<std::vector<LinkId>, kReaches> only_way;
   for (std::vector<LinkId>& ways : only_way) ways.assign(graph.vertices.size(), kNoWay);
   // Links of a kind stand together: their reach is looked up where the kind changes.
@@ -80,28 +83,28 @@ Router::Router(const ClusterGraph& graph) {
   Reach reach = Reach::kFabric;
   for (std::size_t i = 0; i < graph.links.size(); ++i) {
     const TopologyLink& link = graph.links[i];
+    if (!is_dead.empty() && is_dead[i]) continue;
     if (kind == nullptr || link.kind != *kind) {
       kind = &link.kind;
       reach = reach_of(link.kind);
     }
     const auto id = static_cast<LinkId>(i);
     edges.push_back(EdgeContent::of(id, reach));
+    ends.emplace_back(link.from, link.to);
     LinkId& way = only_way[static_cast<std::size_t>(reach)][static_cast<std::size_t>(link.to)];
     way = way == kNoWay ? id : kSeveralWays;
   }
-  const auto ends_of = [](const TopologyLink& link) { return std::make_pair(link.from, link.to); };
   adjacency_ = std::make_unique<const Adjacency>(
       Adjacency{graph,
-                BoostGraph(boost::edges_are_unsorted_multi_pass,
-                           boost::make_transform_iterator(graph.links.begin(), ends_of),
-                           boost::make_transform_iterator(graph.links.end(), ends_of),
+                BoostGraph(boost::edges_are_unsorted_multi_pass, ends.begin(), ends.end(),
                            edges.begin(), static_cast<int>(graph.vertices.size())),
                 std::move(only_way)});
 }
 
 Router::~Router() = default;
 
-std::vector<LinkId> Router::path(VertexId from, VertexId to, Reach reach, int spread) const {
+std::vector<LinkId> Router::path(VertexId from, VertexId to, Reach reach,
+                                 std::uint64_t spread) const {
   if (from == to) return {};
   // Whatever the way, it ends with the only link to `to`: a leaf need not be searched for its NICs.
   const LinkId last =
@@ -170,12 +173,24 @@ std::vector<LinkId> Router::path(VertexId from, VertexId to, Reach reach, int sp
       if (other.vertex == here) choices.emplace_back(other.link, other.parent);
     }
     std::sort(choices.begin(), choices.end());
-    const auto& [link, parent] = choices[static_cast<std::size_t>(spread) % choices.size()];
+    const auto& [link, parent] = choices[spread % choices.size()];
+    spread /= choices.size();
     links.push_back(link);
     here = parent;
   }
   std::reverse(links.begin(), links.end());
   return links;
+}
+
+bool Router::reaches_outside(VertexId vertex) const {
+  const LinkId back =
+      adjacency_
+          ->only_way[static_cast<std::size_t>(Reach::kOutside)][static_cast<std::size_t>(vertex)];
+  if (back == kNoWay) return false;
+  const auto [begin, end] = boost::out_edges(vertex, adjacency_->graph);
+  return std::any_of(begin, end, [&](const auto& edge) {
+    return adjacency_->graph[edge].reach() == Reach::kOutside;
+  });
 }
 
 std::vector<int> Router::components() const {

@@ -14,10 +14,16 @@
 //
 // Of several ways with the fewest hops the widest is taken, and of equally wide ones the one with
 // the receiver's number modulo their count (in the order of the links they end with), as
-// InfiniBand's fat-tree routing spreads destinations (d-mod-k). Generated networks leave no such
-// choice: their spine layers are one vertex (generators/leaf_spine.cpp).
+// InfiniBand's fat-tree routing spreads destinations (d-mod-k); where there is a choice at several
+// layers, each takes its part of the number. A network may ask for a hash of both ends instead, as
+// ECMP does. Leaf-spine networks leave no choice where their spine layers are one vertex
+// (generators/leaf_spine.cpp).
+//
+// Dead links are no links: routes go round them, and a GPU whose NIC has no way out uses the next
+// one of its server that has.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -36,15 +42,18 @@ enum class Reach : std::uint8_t {
 // Answers for one graph, from any thread.
 class Router {
  public:
-  // REQUIRES: the graph outlives the router.
-  explicit Router(const ClusterGraph& graph);
+  // `dead`: links that are not used. REQUIRES: the graph outlives the router.
+  explicit Router(const ClusterGraph& graph, const std::vector<LinkId>& dead = {});
   ~Router();
   Router(const Router&) = delete;
   Router& operator=(const Router&) = delete;
 
   // The links in order; empty where there is no way (or from equals to). `spread` chooses among
   // equals.
-  std::vector<LinkId> path(VertexId from, VertexId to, Reach reach, int spread = 0) const;
+  std::vector<LinkId> path(VertexId from, VertexId to, Reach reach, std::uint64_t spread = 0) const;
+
+  // Whether a link that is not dead leads from the vertex outwards, and one back.
+  bool reaches_outside(VertexId vertex) const;
 
   // For each vertex the number of its strongly connected component, all links taken together.
   std::vector<int> components() const;

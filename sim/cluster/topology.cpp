@@ -16,6 +16,14 @@ namespace {
 
 int divide_up(int a, int b) { return (a + b - 1) / b; }
 
+// The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): every bit depends on every bit.
+std::uint64_t mixed(std::uint64_t value) {
+  value += 0x9e3779b97f4a7c15ULL;
+  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+  value = (value ^ (value >> 27U)) * 0x94d049bb133111ebULL;
+  return value ^ (value >> 31U);
+}
+
 // As a Graphviz string.
 std::string quoted(const std::string& text) {
   std::string result = "\"";
@@ -61,11 +69,19 @@ struct Topology::Graph {
     return graph;
   }
   const Router& routes() const {
-    std::call_once(routed, [this] { router = std::make_unique<Router>(content()); });
+    std::call_once(routed,
+                   [this] { router = std::make_unique<Router>(content(), cluster.dead_links); });
     return *router;
   }
 
   VertexId nic_of(int rank) const {  // -1: none
+    if (cluster.dead_links.empty()) return home_nic(rank);
+    std::call_once(nics_found, [this] {
+      for (int r = 0; r < gpus; ++r) nics.push_back(live_nic(r));
+    });
+    return nics[static_cast<std::size_t>(rank)];
+  }
+  VertexId home_nic(int rank) const {
     if (cluster.graph) return cluster.graph->nic_of_gpu[static_cast<std::size_t>(rank)];
     const ServerDescription& server = cluster.server;
     if (server.nics == 0) return -1;
@@ -83,10 +99,62 @@ struct Topology::Graph {
     return sharing;
   }
 
+  // What chooses among equally good ways.
+  std::uint64_t spread(int from_rank, int to_rank) const {
+    const NetworkDescription& network = cluster.network;
+    if (!network.hashed_ways) return static_cast<std::uint64_t>(to_rank);
+    const auto ends =
+        (static_cast<std::uint64_t>(from_rank) << 32U) + static_cast<std::uint64_t>(to_rank);
+    return mixed(ends ^ mixed(network.seed));
+  }
+
+  // The GPU of the sender's server through whose NIC a transfer leaves: where rails change over
+  // NVLink, one that sits on the receiver's rail.
+  int leaving_rank(int from_rank, int to_rank) const {
+    if (!cluster.network.rails_over_nvlink || cluster.graph) return from_rank;
+    const auto rail = [&](int rank) {
+      const VertexId nic = nic_of(rank);
+      return nic < 0 ? nic : (nic - gpus) % cluster.server.nics;
+    };
+    const int first = from_rank - from_rank % cluster.server.gpus;
+    const int end = std::min(first + cluster.server.gpus, gpus);
+    if (rail(from_rank) == rail(to_rank)) return from_rank;
+    for (int other = first; other < end; ++other) {
+      if (rail(other) != rail(to_rank)) continue;
+      if (cluster.dead_links.empty() || !routes().path(from_rank, other, Reach::kFabric).empty()) {
+        return other;
+      }
+    }
+    return from_rank;
+  }
+
  private:
-  mutable std::once_flag built, routed;
+  // Its own NIC, or the next one of its server that can still be reached and reaches out; -1: none.
+  VertexId live_nic(int rank) const {
+    const VertexId home = home_nic(rank);
+    if (home < 0) return home;
+    const std::vector<Vertex>& vertices = content().vertices;
+    std::vector<VertexId> candidates;  // NICs of a server stand together
+    for (VertexId v = gpus; v < static_cast<VertexId>(vertices.size()); ++v) {
+      const Vertex& vertex = vertices[static_cast<std::size_t>(v)];
+      if (vertex.kind != NodeKind::kNic || vertex.node != rank / cluster.server.gpus) continue;
+      candidates.push_back(v);
+    }
+    std::rotate(candidates.begin(), std::find(candidates.begin(), candidates.end(), home),
+                candidates.end());
+    for (const VertexId nic : candidates) {
+      if (routes().reaches_outside(nic) && !routes().path(rank, nic, Reach::kServer).empty() &&
+          !routes().path(nic, rank, Reach::kServer).empty()) {
+        return nic;
+      }
+    }
+    return -1;
+  }
+
+  mutable std::once_flag built, routed, nics_found;
   mutable ClusterGraph graph;
   mutable std::unique_ptr<Router> router;
+  mutable std::vector<VertexId> nics;  // by rank, where links are dead
 };
 
 Topology::Topology(ClusterDescription cluster, int gpus) {
@@ -175,37 +243,31 @@ std::vector<LinkId> Topology::route(int from_rank, int to_rank) const {
   const VertexId from = gpu(from_rank), to = gpu(to_rank);
   if (from == to) return {};
   const Router& router = graph_->routes();
+  const std::uint64_t choice = graph_->spread(from_rank, to_rank);
   if (from_rank / graph_->gpus_per_domain == to_rank / graph_->gpus_per_domain) {
-    std::vector<LinkId> links = router.path(from, to, Reach::kFabric, to_rank);
+    std::vector<LinkId> links = router.path(from, to, Reach::kFabric, choice);
     if (!links.empty()) return links;
   }
   if (node_of(from_rank) == node_of(to_rank)) {
-    std::vector<LinkId> links = router.path(from, to, Reach::kServer, to_rank);
+    std::vector<LinkId> links = router.path(from, to, Reach::kServer, choice);
     if (!links.empty()) return links;
   }
+  const int leaving = graph_->leaving_rank(from_rank, to_rank);
+  const VertexId out = graph_->nic_of(leaving), in = graph_->nic_of(to_rank);
+  if (out < 0 || in < 0) return {};
   std::vector<LinkId> links;
+  bool whole = true;
   const auto go = [&](VertexId a, VertexId b, Reach reach) {
-    const std::vector<LinkId> part = router.path(a, b, reach, to_rank);
-    assert(a == b || !part.empty());
+    const std::vector<LinkId> part = router.path(a, b, reach, choice);
+    whole = whole && (a == b || !part.empty());
     links.insert(links.end(), part.begin(), part.end());
   };
-  int leaving = from_rank;  // the GPU through whose NIC the transfer leaves the server
-  const ClusterDescription& cluster = graph_->cluster;
-  if (cluster.network.rails_over_nvlink && !cluster.graph) {
-    const int gpus = cluster.server.gpus, nics = cluster.server.nics;
-    const auto rail = [&](int rank) { return rank % gpus * nics / gpus; };
-    const int first = from_rank - from_rank % gpus;
-    for (int other = first; rail(leaving) != rail(to_rank) && other < first + gpus; ++other) {
-      if (rail(other) == rail(to_rank)) leaving = other;
-    }
-  }
-  if (leaving != from_rank) go(from, gpu(leaving), Reach::kFabric);
-  const VertexId out = graph_->nic_of(leaving), in = graph_->nic_of(to_rank);
-  assert(out >= 0 && in >= 0);
+  go(from, gpu(leaving), Reach::kFabric);
   go(gpu(leaving), out, Reach::kServer);
   go(out, in, Reach::kOutside);
   go(in, to, Reach::kServer);
-  return links;
+  assert(whole || !graph_->cluster.dead_links.empty());
+  return whole ? links : std::vector<LinkId>{};
 }
 
 GroupPlacement Topology::placement(const std::vector<int>& ranks) const {

@@ -9,6 +9,7 @@
 
 #include "sim/cluster/generators.hpp"
 #include "sim/cluster/graph_reader.hpp"
+#include "sim/cluster/network_reader.hpp"
 #include "sim/core/file.hpp"
 #include "sim/core/quantity.hpp"
 #include "sim/core/shipped_files.hpp"
@@ -189,49 +190,6 @@ void read_node(const JsonNode& node, bool own_graph, ClusterDescription& cluster
   reader.finish();
 }
 
-void read_pods(ObjectReader& reader, NetworkDescription& network) {
-  if (!reader.has("pod_nodes")) return;  // then what belongs to a core is unknown here
-  network.pod_servers =
-      small(reader.integer("pod_nodes", {.min = 1, .max = kMostNodes}).value_or(0));
-  if (network.pod_servers % network.leaf_servers != 0) {
-    reader.problem("pod_nodes", std::to_string(network.pod_servers) +
-                                    " nodes are not whole leaves of " +
-                                    std::to_string(network.leaf_servers));
-  }
-  network.core_oversubscription =
-      reader.number("core_oversubscription", {.min = 0, .min_excluded = true}).value_or(1);
-  network.core.latency = reader.require_time("core_latency");
-}
-
-void read_network(const JsonNode& node, ClusterDescription& cluster, Problems& problems) {
-  ObjectReader reader(node, problems);
-  NetworkDescription& network = cluster.network;
-  reader.require_string("source");
-  network.generator = require_choice(reader, "generator",
-                                     names_of(networks(), [](const Network& n) { return n.name; }));
-  if (cluster.server.nics == 0) {
-    reader.problem("", "a network needs NICs; the node has no \"nics\"");
-  }
-  if (network.generator.empty()) return;
-  if (network.generator != "single-switch") {
-    network.leaf_servers =
-        std::max(1, small(reader.require_integer("leaf_nodes", {.min = 1, .max = kMostNodes})));
-    network.oversubscription =
-        reader.number("oversubscription", {.min = 0, .min_excluded = true}).value_or(1);
-    network.uplink.latency = reader.require_time("latency");
-    read_pods(reader, network);
-  }
-  if (network.generator == "rail-leaf-spine") {
-    network.rails_over_nvlink = reader.boolean("rails_over_nvlink").value_or(false);
-    const GpuFabric* fabric = find_gpu_fabric(cluster.server.gpu_fabric);
-    if (network.rails_over_nvlink && fabric != nullptr &&
-        std::string(fabric->link_kind) != kNvlink) {
-      reader.problem("rails_over_nvlink", "the node's GPUs have no NVLink");
-    }
-  }
-  reader.finish();
-}
-
 void read_profiles(ObjectReader& reader, ClusterDescription& cluster) {
   const auto profiles = reader.strings("profiles");
   if (!profiles) {
@@ -291,10 +249,7 @@ void override_links(ClusterDescription& cluster, const std::vector<LinkOverride>
     if (fabric->hub != NodeKind::kCpu) links.push_back({kPcie, {&server.pcie}});
     if (server.sockets > 1) links.push_back({kSocket, {&server.socket}});
     if (server.nics > 0) links.push_back({kNicLink, {&server.nic}});
-    if (!network.generator.empty() && network.generator != "single-switch") {
-      links.push_back({kLeafSpine, {&network.uplink}});
-    }
-    if (network.pod_servers > 0) links.push_back({kSpineCore, {&network.core}});
+    for (const auto& [kind, link] : network_links(network)) links.push_back({kind, {link}});
   }
   const auto kinds = names_of(links, [](const auto& entry) { return entry.first; });
   for (const LinkOverride& change : overrides) {
@@ -554,7 +509,8 @@ std::optional<Topology> cluster_in_one_line(const ClusterOptions& options, Probl
   if (options.oversubscription) {
     if (!(*options.oversubscription > 0) || !std::isfinite(*options.oversubscription)) {
       problems.add("--oversubscription", "", "expected a number above 0");
-    } else if (cluster.network.generator.empty() || cluster.network.generator == "single-switch") {
+    } else if (const Network* network = find_network(cluster.network.generator);
+               network == nullptr || !network->leaves) {
       problems.add("--oversubscription", "", base + " has no leaf and spine switches");
     } else {
       cluster.network.oversubscription = *options.oversubscription;

@@ -13,6 +13,8 @@
 //    "network": {"source": "...", "generator": "rail-leaf-spine", "leaf_nodes": 20,
 //                "oversubscription": 1, "latency": "0.3 us", "rails_over_nvlink": false}}
 //
+// (network_reader.hpp has all networks),
+//
 // or a graph of its own, GPUs in rank order, each link both ways unless "one_way" is true:
 //
 //   {"name": ..., "title": ..., "source": ..., "profiles": [...], "node": {"source": ..., "cpu":

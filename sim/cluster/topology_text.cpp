@@ -90,7 +90,7 @@ std::string network_text(const Topology& topology) {
   const Network* network = find_network(cluster.network.generator);
   if (network == nullptr) return cluster.graph ? "as its graph says" : "none";
   std::string text = network->summary;
-  if (cluster.network.generator != "single-switch") {
+  if (network->leaves) {
     text +=
         ", " + counted(static_cast<std::size_t>(cluster.network.leaf_servers), "node") + " a leaf";
     std::string ratio = std::to_string(cluster.network.oversubscription);
@@ -98,6 +98,10 @@ std::string network_text(const Topology& topology) {
     if (ratio.back() == '.') ratio.pop_back();
     text += ", " + ratio + ":1";
   }
+  if (cluster.network.spines > 0) {
+    text += ", " + counted(static_cast<std::size_t>(cluster.network.spines), "spine");
+  }
+  if (cluster.network.hashed_ways) text += ", ways by hash";
   if (cluster.network.rails_over_nvlink) text += ", rails change over NVLink";
   return text;
 }
@@ -151,7 +155,9 @@ std::string route_text(const Topology& topology, int from_rank, int to_rank) {
                      vertex_name(topology.gpu(from_rank)) + ") to GPU " + std::to_string(to_rank) +
                      " (" + vertex_name(topology.gpu(to_rank)) + ")\n";
   const std::vector<LinkId> route = topology.route(from_rank, to_rank);
-  if (route.empty()) return text + "  nothing to cross\n";
+  if (route.empty()) {
+    return text + (from_rank == to_rank ? "  nothing to cross\n" : "  no way: dead links\n");
+  }
   std::size_t widest_name = 0;
   std::vector<std::string> hops;
   for (const LinkId id : route) {

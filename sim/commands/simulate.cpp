@@ -5,11 +5,12 @@
 #include <cstdlib>
 #include <future>
 #include <ostream>
-#include <set>
 #include <sstream>
 
+#include "sim/cluster/link_names.hpp"
 #include "sim/commands/command.hpp"
 #include "sim/commands/job_options.hpp"
+#include "sim/commands/machine_options.hpp"
 #include "sim/core/heap.hpp"
 #include "sim/program/program_json.hpp"
 #include "sim/program/training_step.hpp"
@@ -27,7 +28,10 @@ struct SimulateArguments {
   JobOptions job;
   std::string json, trace, program, detail = "segment", flops = "headway";
   bool unfolded = false, print_job = false, require_fit = false, timing = false;
-  std::vector<std::string> degrade, slow;
+  std::vector<std::string> degrade, slow, background;
+  std::optional<double> sigma;
+  std::optional<int> draws;
+  std::optional<std::int64_t> seed;
 };
 
 void add_options(CLI::App& app, SimulateArguments& arguments) {
@@ -45,60 +49,32 @@ void add_options(CLI::App& app, SimulateArguments& arguments) {
   app.add_flag("--print-job", arguments.print_job, "print the fully resolved job and stop");
   app.add_flag("--require-fit", arguments.require_fit, "exit with 3 where it does not fit");
   app.add_flag("--timing", arguments.timing, "add wall-clock figures");
-  app.add_option("--degrade", arguments.degrade, "leave a kind of link this share of its bandwidth")
+  app.add_option(kDegrade, arguments.degrade, kDegradeHelp)
       ->allow_extra_args(false)
       ->type_name("LINK=SHARE");
   app.add_option("--slow", arguments.slow, "a rank computes slower by this factor")
       ->allow_extra_args(false)
       ->type_name("RANK=FACTOR");
+  app.add_option("--background", arguments.background,
+                 "another job runs beside, step after step, from this GPU of the cluster on")
+      ->allow_extra_args(false)
+      ->type_name("JOB.json@GPU");
+  app.add_option("--jitter", arguments.sigma,
+                 "every GPU its own speed: the spread (sigma of the logarithm) of compute times, "
+                 "such as 0.02; adds the distribution of the step time")
+      ->type_name("SIGMA");
+  app.add_option("--draws", arguments.draws, "of --jitter: steps drawn (100)");
+  app.add_option("--seed", arguments.seed, "of --jitter (1)");
   app.footer("example: headway simulate job.json --tp 4 --trace step.json.gz");
 }
 
-struct Factor {
-  std::string name;
-  double value = 1;
-};
-
-// "nic=0.5". Adds a problem where it is no such pair or out of range.
-std::optional<Factor> read_factor(const std::string& text, const std::string& option, double min,
-                                  double max, Problems& problems) {
-  const std::size_t equals = text.find('=');
-  if (equals != std::string::npos && equals > 0) {
-    const char* const begin = text.c_str() + equals + 1;
-    char* end = nullptr;
-    const double value = std::strtod(begin, &end);
-    if (end != begin && *end == '\0' && value >= min && value <= max) {
-      return Factor{text.substr(0, equals), value};
-    }
-  }
-  std::ostringstream range;
-  range << min << " to " << max;
-  problems.add(option, "", "'" + text + "' is no NAME=NUMBER with a number from " + range.str());
-  return std::nullopt;
-}
-
-// The kinds of links that the job's cluster has.
-std::vector<std::string> link_kinds_of(const Topology& topology) {
-  std::set<std::string> kinds;
-  for (const TopologyLink& link : topology.links()) kinds.insert(link.kind);
-  return {kinds.begin(), kinds.end()};
-}
-
 MachineWhatIf read_machine(const SimulateArguments& arguments, const Job& job) {
-  constexpr double kLeastShare = 0.001, kMostSlowing = 1000;  // beyond, it is a broken machine
+  constexpr double kMostSlowing = 1000;  // beyond, it is a broken machine
   Problems problems;
   MachineWhatIf machine;
-  std::vector<std::string> kinds;
-  if (!arguments.degrade.empty()) kinds = link_kinds_of(job.topology);
-  for (const std::string& text : arguments.degrade) {
-    const auto factor = read_factor(text, "--degrade", kLeastShare, 1, problems);
-    if (!factor) continue;
-    if (std::find(kinds.begin(), kinds.end(), factor->name) == kinds.end()) {
-      problems.add(
-          "--degrade", "",
-          "this cluster has no links of kind '" + factor->name + "'; expected " + any_of(kinds));
-    }
-    machine.degraded_links[factor->name] = factor->value;
+  machine.degraded_links = read_degraded(arguments.degrade, problems);
+  if (!machine.degraded_links.empty()) {
+    link_shares(job.topology, machine.degraded_links, kDegrade, problems);
   }
   for (const std::string& text : arguments.slow) {
     const auto factor = read_factor(text, "--slow", 1, kMostSlowing, problems);
@@ -161,6 +137,10 @@ int simulate_command(const CommandLine& line) {
   options.unfolded = arguments.unfolded;
   options.critical_path = true;
   options.machine = read_machine(arguments, job);
+  const BackgroundJobs background(arguments.background, job);
+  options.background = background.jobs();
+  const std::optional<JitterOptions> jittered =
+      read_jitter(arguments.sigma, arguments.draws, arguments.seed);
   if (!arguments.trace.empty()) {
     options.detail = arguments.detail == "operation" ? Detail::kTasks : Detail::kInstances;
   }
@@ -174,6 +154,22 @@ int simulate_command(const CommandLine& line) {
   play(step, job, profile, options);
   const StepReport report = report_step(job, profile, step, memory.get(),
                                         {.flops = *flops_convention_named(arguments.flops)});
+  std::vector<AddedField> added;
+  std::string more;  // lines of the summary
+  if (!options.background.empty()) {
+    StepOptions alone = options;
+    alone.background.clear();
+    alone.detail = Detail::kTotals;
+    LoweredStep lowered;
+    const Time undisturbed = play(step.program, job, profile, alone, lowered).makespan;
+    more += background_words(background, undisturbed);
+    added.push_back({"background", background_json(background, undisturbed)});
+  }
+  if (jittered && report.deadlock.empty()) {
+    const JitterReport drawn = jitter(step.program, job, profile, options, *jittered);
+    more += jitter_words(*jittered, drawn, report.iteration);
+    added.push_back({"jitter", jitter_json(*jittered, drawn)});
+  }
   std::optional<WallClock> wall_clock;
   if (arguments.timing) {
     const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
@@ -183,9 +179,9 @@ int simulate_command(const CommandLine& line) {
   if (!arguments.program.empty()) write_answer(arguments.program, to_json(step.program), line);
   if (!arguments.trace.empty()) write_trace(arguments.trace, step, line);
   if (!arguments.json.empty())
-    write_answer(arguments.json, result_json(job, report, wall_clock), line);
+    write_answer(arguments.json, result_json(job, report, wall_clock, added), line);
   if (arguments.json != "-" && arguments.program != "-" && arguments.trace != "-") {
-    line.out << summary(job, report);
+    line.out << summary(job, report) << more;
     if (wall_clock) {
       line.out << "simulated in " << wall_clock->library_s * 1e3 << " ms (process "
                << wall_clock->process_s * 1e3 << " ms), " << report.events << " events\n";

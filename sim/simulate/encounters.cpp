@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "sim/cluster/cluster_description.hpp"
+#include "sim/cluster/dead_links.hpp"
 #include "sim/cluster/generators.hpp"
+#include "sim/cluster/link_names.hpp"
+#include "sim/core/error.hpp"
 
 namespace headway {
 
@@ -17,6 +21,13 @@ std::uint64_t colour_of(std::uint64_t family, const GroupPlacement& placement) {
     colour = colour * 1000003ULL + static_cast<std::uint64_t>(value);
   }
   return colour;
+}
+
+// Groups with all their bandwidth are told apart by placement alone.
+std::uint64_t share_colour(double left) { return left == 1 ? 0 : std::hash<double>()(left) | 1U; }
+
+bool inside_a_node(const std::string& link_kind) {
+  return link_kind == kNvlink || link_kind == kMemory || link_kind == kPcie || link_kind == kSocket;
 }
 
 }  // namespace
@@ -40,11 +51,18 @@ double network_efficiency(const TemplateOperation& operation, const Software& so
 }
 
 Encounters::Encounters(const Program& program, const Topology& topology, const Software& software,
-                       const MachineWhatIf& machine)
-    : program_(program), topology_(topology), software_(software), machine_(machine) {
+                       const MachineWhatIf& machine, NetworkLinks& links, int first_gpu)
+    : program_(program),
+      topology_(topology),
+      software_(software),
+      machine_(machine),
+      links_(links),
+      first_gpu_(first_gpu),
+      routed_(topology) {
   find_channels();
   find_family_loads();
   only_nics_bind_ = only_nics_can_bind();
+  find_links_left();
   find_uneven_places();
   colour_ranks();
   roles_.assign(static_cast<std::size_t>(program_.grid.size()) * role_count(), Role{});
@@ -170,14 +188,13 @@ void Encounters::find_family_loads() {
   }
 }
 
-double Encounters::left_of(const std::string& link_kind) const {
-  const auto degraded = machine_.degraded_links.find(link_kind);
+double Encounters::left_of_nics() const {
+  const auto degraded = machine_.degraded_links.find(kNicLink);
   return degraded == machine_.degraded_links.end() ? 1 : degraded->second;
 }
 
-double Encounters::left_inside_nodes() const {
-  const GpuFabric* const fabric = find_gpu_fabric(topology_.description().server.gpu_fabric);
-  return left_of(fabric == nullptr ? kNvlink : fabric->link_kind);
+double Encounters::left_of(LinkId link) const {
+  return left_.empty() ? 1 : left_[static_cast<std::size_t>(link)];
 }
 
 // Where every leaf passes on all that its NICs can send, what NICs carry never exceeds what the
@@ -185,23 +202,75 @@ double Encounters::left_inside_nodes() const {
 // transfer takes.
 bool Encounters::only_nics_can_bind() const {
   const ClusterDescription& cluster = topology_.description();
-  if (cluster.graph || cluster.network.oversubscription > 1 ||
-      cluster.network.core_oversubscription > 1 ||
+  const Network* const network = find_network(cluster.network.generator);
+  const bool spreads = network == nullptr || network->leaves || network->capacity(cluster) == 0;
+  if (cluster.graph || !spreads || cluster.network.spines > 0 ||
+      cluster.network.oversubscription > 1 || cluster.network.core_oversubscription > 1 ||
       cluster.network.uplink.bandwidth.bytes_per_second > 0) {
     return false;
   }
-  return std::all_of(machine_.degraded_links.begin(), machine_.degraded_links.end(),
-                     [](const auto& degraded) { return degraded.first == "nic"; });
+  return std::all_of(
+      machine_.degraded_links.begin(), machine_.degraded_links.end(),
+      [](const auto& degraded) { return degraded.first == kNicLink && degraded.second > 0; });
+}
+
+void Encounters::find_links_left() {
+  if (machine_.degraded_links.empty() || only_nics_bind_) return;
+  Problems problems;
+  left_ = link_shares(topology_, machine_.degraded_links, "--degrade", problems);
+  problems.throw_if_any();
+  std::vector<LinkId> dead;
+  for (std::size_t link = 0; link < left_.size(); ++link) {
+    if (left_[link] == 0) dead.push_back(static_cast<LinkId>(link));
+    if (left_[link] < 1 && inside_a_node(topology_.links()[link].kind)) left_less_inside_ = true;
+  }
+  if (dead.empty()) return;
+  routed_ = without(topology_, std::move(dead));
+  const auto apart = cut_off(routed_);
+  if (!apart) return;
+  const auto name = [&](int gpu) {
+    return topology_.vertices()[static_cast<std::size_t>(gpu)].name;
+  };
+  throw InvalidInput("--degrade", "",
+                     "with these links dead there is no way between " + name(apart->first) +
+                         " and " + name(apart->second));
+}
+
+std::vector<LinkId> Encounters::route(int from, int to) const {
+  return routed_.route(gpu_of(from), gpu_of(to));
+}
+
+// The share left of the narrowest link between two ranks of a node, over that of the sound way.
+double Encounters::left_between(int from, int to) const {
+  double now = 0, sound = 0;
+  const auto narrow = [](double& narrowest, double width) {
+    narrowest = narrowest == 0 ? width : std::min(narrowest, width);
+  };
+  const std::vector<TopologyLink>& links = topology_.links();
+  for (const LinkId link : route(from, to)) {
+    narrow(now, links[static_cast<std::size_t>(link)].bandwidth.bytes_per_second * left_of(link));
+  }
+  for (const LinkId link : topology_.route(gpu_of(from), gpu_of(to))) {
+    narrow(sound, links[static_cast<std::size_t>(link)].bandwidth.bytes_per_second);
+  }
+  return sound == 0 ? 1 : std::min(1.0, now / sound);
+}
+
+// Of a group of one node: its ring is as slow as its slowest hop.
+double Encounters::left_inside(const std::vector<int>& members) const {
+  double left = 1;
+  if (!left_less_inside_ || members.size() < 2) return left;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    left = std::min(left, left_between(members[i], members[(i + 1) % members.size()]));
+  }
+  return left;
 }
 
 // The number, in the structure, of a link known by `key`; added where it is new.
 int Encounters::network_link(std::int64_t key, double capacity) {
   const auto [found, is_new] =
-      network_links_.try_emplace(key, static_cast<int>(structure_.link_colours.size()));
-  if (is_new) {
-    structure_.link_colours.push_back(static_cast<std::uint64_t>(std::llround(capacity)));
-    link_capacities_.push_back(capacity);
-  }
+      links_.numbers.try_emplace(key, static_cast<int>(links_.capacities.size()));
+  if (is_new) links_.capacities.push_back(capacity);
   return found->second;
 }
 
@@ -224,9 +293,9 @@ void Encounters::add_route(int from, int to, std::int64_t load, Loads& loads) {
     add_nics(from, to, load, loads);
     return;
   }
-  for (const LinkId link : topology_.route(from, to)) {
+  for (const LinkId link : route(from, to)) {
     const TopologyLink& physical = topology_.links()[static_cast<std::size_t>(link)];
-    const double left = left_of(physical.kind);
+    const double left = left_of(link);
     // A sound GPU's links carry more than its NIC sends.
     if (left == 1 && (physical.kind == kNvlink || physical.kind == kPcie)) continue;
     add_load(network_link(link, physical.bandwidth.bytes_per_second * left), load, loads);
@@ -235,13 +304,13 @@ void Encounters::add_route(int from, int to, std::int64_t load, Loads& loads) {
 
 // The sender's NIC outwards and the receiver's inwards, as Topology::route takes them.
 void Encounters::add_nics(int from, int to, std::int64_t load, Loads& loads) {
-  const auto out = topology_.nic_of(from), in = topology_.nic_of(to);
+  const auto out = topology_.nic_of(gpu_of(from)), in = topology_.nic_of(gpu_of(to));
   if (!out || !in) return;
   const int nics = topology_.nics_per_node();
   const int first = *out - (*out - topology_.gpus()) % nics;
   const bool changes_rail = topology_.description().network.rails_over_nvlink;
   const int leaving = changes_rail ? first + (*in - topology_.gpus()) % nics : *out;
-  const double capacity = topology_.nic_bandwidth().bytes_per_second * left_of("nic");
+  const double capacity = topology_.nic_bandwidth().bytes_per_second * left_of_nics();
   add_load(network_link(2LL * leaving, capacity), load, loads);
   add_load(network_link(2LL * *in + 1, capacity), load, loads);
 }
@@ -254,7 +323,7 @@ Encounters::Loads Encounters::ring_loads(const std::vector<int>& members, std::i
   // Members stand in rank order, and ranks in node order.
   std::vector<std::size_t> firsts;
   for (std::size_t i = 0; i < members.size(); ++i) {
-    if (i == 0 || topology_.node_of(members[i]) != topology_.node_of(members[i - 1])) {
+    if (i == 0 || node_of(members[i]) != node_of(members[i - 1])) {
       firsts.push_back(i);
     }
   }
@@ -267,6 +336,12 @@ Encounters::Loads Encounters::ring_loads(const std::vector<int>& members, std::i
     const std::size_t there = firsts[next + 1] - firsts[next];
     for (std::size_t i = firsts[n]; i < firsts[n + 1]; ++i) {
       add_route(members[i], members[firsts[next] + (i - firsts[n]) % there], load, loads);
+      // Between members of a node passes what all their NICs send together.
+      const auto together = static_cast<std::int64_t>(firsts[n + 1] - firsts[n]);
+      if (left_less_inside_ && together > 1) {
+        const std::size_t after = i + 1 == firsts[n + 1] ? firsts[n] : i + 1;
+        add_route(members[i], members[after], load * together, loads);
+      }
     }
   }
   return loads;
@@ -279,13 +354,17 @@ void Encounters::add_collective_groups() {
       if (role_slot(r, static_cast<int>(f)).group != kNoIndex) continue;
       const std::vector<int> members = program_.grid.members(program_.groups[f], r);
       if (members.empty()) continue;
-      const GroupPlacement placement = topology_.placement(members);
+      std::vector<int> gpus = members;
+      for (int& gpu : gpus) gpu += first_gpu_;
+      const GroupPlacement placement = routed_.placement(gpus);
+      const bool inside = placement.nodes == 1;
+      const double left = inside ? left_inside(members) : 1;
       const int group = static_cast<int>(structure_.groups.size());
-      structure_.add_group(colour_of(f, placement), false, members,
+      structure_.add_group(colour_of(f, placement) + share_colour(left), false, members,
                            placement.nodes > 1 ? ring_loads(members, family_loads_[f]) : Loads{});
       group_roles_.push_back(static_cast<int>(f));
       for (const int member : members) {
-        role_slot(member, static_cast<int>(f)) = Role{group, placement, placement.nodes == 1};
+        role_slot(member, static_cast<int>(f)) = Role{group, placement, inside, left};
       }
     }
   }
@@ -298,26 +377,26 @@ void Encounters::add_message_groups() {
       const int kind = kind_of_rank_[static_cast<std::size_t>(r)];
       if (!kind_sends_.contains({kind, channels_[c]})) continue;
       const int peer = program_.grid.shifted(r, channels_[c].axis, channels_[c].offset);
-      const bool same_node = topology_.node_of(r) == topology_.node_of(peer);
+      const bool same_node = node_of(r) == node_of(peer);
+      const double left = same_node && left_less_inside_ ? left_between(r, peer) : 1;
       Loads loads;
       if (!same_node) add_route(r, peer, kNominalLoad, loads);
       const int group = static_cast<int>(structure_.groups.size());
       const std::uint64_t colour =
-          (static_cast<std::uint64_t>(program_.groups.size() + c) + 1) * 2 + (same_node ? 1 : 0);
+          (static_cast<std::uint64_t>(program_.groups.size() + c) + 1) * 2 + (same_node ? 1 : 0) +
+          share_colour(left);
       structure_.add_group(colour, true, {r, peer}, loads);
       group_roles_.push_back(send_role(static_cast<int>(c)));
-      Role message{group, {}, same_node};
+      Role message{group, {}, same_node, left};
       role_slot(r, send_role(static_cast<int>(c))) = message;
       role_slot(peer, receive_role(static_cast<int>(c))) = message;
     }
   }
 }
 
-// A link can bind only if everything that crosses it, each as fast as it can be alone, exceeds
-// its capacity. The others are dropped before folding: exactly, and they would only split
-// classes.
-void Encounters::drop_links_that_cannot_bind(const std::function<double(std::size_t)>& fastest) {
-  std::vector<double> demand(structure_.link_colours.size(), 0);
+void Encounters::add_demand(const std::function<double(std::size_t)>& fastest,
+                            std::vector<double>& demand) const {
+  demand.resize(links_.capacities.size(), 0);
   for (std::size_t g = 0; g < structure_.groups.size(); ++g) {
     const FoldingStructure::Group& group = structure_.groups[g];
     if (group.load_count == 0) continue;
@@ -327,29 +406,36 @@ void Encounters::drop_links_that_cannot_bind(const std::function<double(std::siz
       demand[static_cast<std::size_t>(load.link)] += static_cast<double>(load.load) * rate;
     }
   }
-  std::vector<int> kept(demand.size(), kNoIndex);
-  int count = 0;
-  for (std::size_t l = 0; l < demand.size(); ++l) {
-    if (demand[l] <= link_capacities_[l] * static_cast<double>(kNominalLoad)) continue;
-    kept[l] = count;
-    structure_.link_colours[static_cast<std::size_t>(count)] = structure_.link_colours[l];
-    link_capacities_[static_cast<std::size_t>(count)] = link_capacities_[l];
-    ++count;
-  }
-  structure_.link_colours.resize(static_cast<std::size_t>(count));
-  link_capacities_.resize(static_cast<std::size_t>(count));
+}
+
+void Encounters::renumber_links(const std::vector<int>& numbers) {
   Loads loads;
   for (FoldingStructure::Group& group : structure_.groups) {
     const int first = static_cast<int>(loads.size());
     for (int i = 0; i < group.load_count; ++i) {
       const auto& load = structure_.loads[static_cast<std::size_t>(group.first_load + i)];
-      const int link = kept[static_cast<std::size_t>(load.link)];
+      const int link = numbers[static_cast<std::size_t>(load.link)];
       if (link != kNoIndex) loads.push_back({link, load.load});
     }
     group.first_load = first;
     group.load_count = static_cast<int>(loads.size()) - first;
   }
   structure_.loads = std::move(loads);
+}
+
+// Exact, and before folding: such links would only split classes.
+std::vector<int> drop_links_that_cannot_bind(const std::vector<double>& demand,
+                                             NetworkLinks& links) {
+  std::vector<int> kept(demand.size(), kNoIndex);
+  int count = 0;
+  for (std::size_t l = 0; l < demand.size(); ++l) {
+    if (demand[l] <= links.capacities[l] * static_cast<double>(kNominalLoad)) continue;
+    kept[l] = count;
+    links.capacities[static_cast<std::size_t>(count++)] = links.capacities[l];
+  }
+  links.capacities.resize(static_cast<std::size_t>(count));
+  links.numbers.clear();  // of before
+  return kept;
 }
 
 }  // namespace headway

@@ -21,8 +21,10 @@ namespace headway {
 
 // What the machine is asked to do differently from its description.
 struct MachineWhatIf {
-  std::map<int, double> slow_ranks;              // rank -> factor on its compute times, >= 1
-  std::map<std::string, double> degraded_links;  // link kind -> share of its bandwidth left
+  std::map<int, double> slow_ranks;  // rank -> factor on its compute times, above 0
+  // Links by name (cluster/link_names.hpp) -> share of their bandwidth left; 0: dead, and transfers
+  // go round them.
+  std::map<std::string, double> degraded_links;
 };
 
 // Nominal load of a transfer on a link it crosses. Software that reaches only a share e of the
@@ -34,6 +36,13 @@ struct Role {
   int group = kNoIndex;  // of the FoldingStructure
   GroupPlacement placement;
   bool same_node = true;
+  double left_inside = 1;  // of same_node: share left of the narrowest hop between its members
+};
+
+// The links of the network that the groups of one or several jobs load: numbered as they are met.
+struct NetworkLinks {
+  std::unordered_map<std::int64_t, int> numbers;
+  std::vector<double> capacities;  // bytes per second
 };
 
 // The collective of an operation; nullptr where it is none. A message is a send or a receive.
@@ -61,13 +70,14 @@ void for_each_operation(const Program& program, int kind, Visit visit) {
 
 class Encounters {
  public:
-  // REQUIRES: all outlive this.
+  // Rank r sits on GPU first_gpu + r of the topology; `links` are shared with the jobs beside it.
+  // Throws InvalidInput where dead links leave two GPUs without a way. REQUIRES: all outlive this.
   Encounters(const Program& program, const Topology& topology, const Software& software,
-             const MachineWhatIf& machine);
+             const MachineWhatIf& machine, NetworkLinks& links, int first_gpu = 0);
 
+  // Its links are those of `links`, in their numbers, without colours; nothing else stands in it
+  // that another job could share.
   const FoldingStructure& structure() const { return structure_; }
-  // Bytes per second of a link of the structure.
-  double link_capacity(std::size_t link) const { return link_capacities_[link]; }
   int kind_of(int rank) const { return kind_of_rank_[static_cast<std::size_t>(rank)]; }
 
   // What a collective loads its group's links with, over what the group's collective of least
@@ -93,12 +103,12 @@ class Encounters {
   // The rank's place in its ring, where places give ranks different attention to compute; else 0.
   int place_class(int rank) const;
 
-  // The share left of the bandwidth between GPUs of one node.
-  double left_inside_nodes() const;
-
-  // `fastest`: bytes per second that a group of the structure can put, at most, on a link of
-  // load 1.
-  void drop_links_that_cannot_bind(const std::function<double(std::size_t)>& fastest);
+  // Adds what all groups can put on each link together: `fastest` is the most bytes per second of a
+  // group on a link of load 1.
+  void add_demand(const std::function<double(std::size_t)>& fastest,
+                  std::vector<double>& demand) const;
+  // Gives links their new numbers; those without one (kNoIndex) are loaded no more.
+  void renumber_links(const std::vector<int>& numbers);
 
  private:
   // A direction in which ranks of a kind send: their peer along `axis`, `offset` further on.
@@ -122,7 +132,14 @@ class Encounters {
   void add_nics(int from, int to, std::int64_t load, Loads& loads);
   void add_load(int link, std::int64_t load, Loads& loads);
   int network_link(std::int64_t key, double capacity);
-  double left_of(const std::string& link_kind) const;
+  int gpu_of(int rank) const { return first_gpu_ + rank; }
+  int node_of(int rank) const { return topology_.node_of(gpu_of(rank)); }
+  void find_links_left();
+  double left_of(LinkId link) const;
+  double left_of_nics() const;
+  double left_between(int from, int to) const;
+  double left_inside(const std::vector<int>& members) const;
+  std::vector<LinkId> route(int from, int to) const;
 
   std::size_t role_count() const { return program_.groups.size() + 2 * channels_.size(); }
   Role& role_slot(int rank, int index) {
@@ -138,6 +155,11 @@ class Encounters {
   const Topology& topology_;
   const Software& software_;
   const MachineWhatIf& machine_;
+  NetworkLinks& links_;
+  int first_gpu_ = 0;
+  Topology routed_;                // with dead links gone
+  std::vector<double> left_;       // by link; empty: all of all
+  bool left_less_inside_ = false;  // of some link inside a node
   FoldingStructure structure_;
   std::vector<Channel> channels_;
   std::set<std::pair<int, Channel>> kind_sends_;
@@ -147,9 +169,13 @@ class Encounters {
   std::vector<std::int64_t> family_loads_;
   bool only_nics_bind_ = false;
   bool places_differ_ = false;
-  std::vector<double> link_capacities_;
-  std::unordered_map<std::int64_t, int> network_links_;
   std::vector<std::size_t> load_slots_;
 };
+
+// Drops the links that can never bind: everything that crosses them, each as fast as it can be
+// alone, does not exceed their capacity. `demand` as add_demand() leaves it. Returns each link's
+// new number, or kNoIndex.
+std::vector<int> drop_links_that_cannot_bind(const std::vector<double>& demand,
+                                             NetworkLinks& links);
 
 }  // namespace headway

@@ -60,21 +60,72 @@ bool runs_forward_again(const Template& of, const Operation& operation) {
   return any;
 }
 
+// Adds a job's ranks, groups and loads; ranks and groups of different jobs are never alike.
+void append(FoldingStructure& together, const FoldingStructure& job, std::size_t number) {
+  const int first_rank = static_cast<int>(together.rank_colours.size());
+  const int first_member = static_cast<int>(together.members.size());
+  const int first_load = static_cast<int>(together.loads.size());
+  const std::uint64_t own = static_cast<std::uint64_t>(number) * 0x9e3779b97f4a7c15ULL;
+  for (const std::uint64_t colour : job.rank_colours) together.rank_colours.push_back(colour + own);
+  for (const int member : job.members) together.members.push_back(first_rank + member);
+  together.loads.insert(together.loads.end(), job.loads.begin(), job.loads.end());
+  for (FoldingStructure::Group group : job.groups) {
+    group.colour += own;
+    group.first_member += first_member;
+    group.first_load += first_load;
+    together.groups.push_back(group);
+  }
+}
+
+// One job's part of a partition of several. Classes are numbered by their first member and jobs
+// have none in common, so a job's classes stand together.
+Partition part_of(const Partition& whole, int first_rank, std::size_t ranks, int first_group,
+                  std::size_t groups) {
+  const auto part = [](const std::vector<int>& classes, const std::vector<int>& representatives,
+                       int first, std::size_t count, std::vector<int>& own_classes,
+                       std::vector<int>& own_representatives) {
+    if (count == 0) return std::pair{0, 0};
+    const auto begin = classes.begin() + first, end = begin + static_cast<std::ptrdiff_t>(count);
+    const int base = *begin, last = *std::max_element(begin, end);
+    for (auto at = begin; at != end; ++at) own_classes.push_back(*at - base);
+    for (int c = base; c <= last; ++c) {
+      own_representatives.push_back(representatives[static_cast<std::size_t>(c)] - first);
+    }
+    return std::pair{base, last + 1};
+  };
+  Partition own;
+  const auto [begin, end] = part(whole.rank_class, whole.rank_representative, first_rank, ranks,
+                                 own.rank_class, own.rank_representative);
+  part(whole.group_class, whole.group_representative, first_group, groups, own.group_class,
+       own.group_representative);
+  own.rank_multiplicity.assign(whole.rank_multiplicity.begin() + begin,
+                               whole.rank_multiplicity.begin() + end);
+  own.link_class = whole.link_class;
+  own.link_representative = whole.link_representative;
+  return own;
+}
+
 class Lowering {
  public:
-  explicit Lowering(const LoweringInput& input)
+  Lowering(const LoweringInput& input, NetworkLinks& links)
       : input_(input),
         program_(input.program),
-        encounters_(input.program, input.topology, input.software, input.machine),
+        links_(links),
+        encounters_(input.program, input.topology, input.software, input.machine, links,
+                    input.first_gpu),
         own_prices_(input.prices == nullptr ? std::make_unique<PriceBook>(input.profile) : nullptr),
         pricer_(input.program, own_prices_ ? *own_prices_ : *input.prices, input.topology,
                 input.software, encounters_) {}
 
-  LoweredStep run() {
-    encounters_.drop_links_that_cannot_bind(
-        [this](std::size_t group) { return pricer_.fastest(group); });
-    const FoldingStructure& structure = encounters_.structure();
-    step_.partition = input_.unfolded ? unfolded(structure) : fold(structure);
+  void add_demand(std::vector<double>& demand) {
+    encounters_.add_demand([this](std::size_t group) { return pricer_.fastest(group); }, demand);
+  }
+  void renumber_links(const std::vector<int>& numbers) { encounters_.renumber_links(numbers); }
+  const FoldingStructure& structure() const { return encounters_.structure(); }
+
+  // `partition`: of this job's ranks and groups; links as all jobs number them.
+  LoweredStep run(Partition partition) {
+    step_.partition = std::move(partition);
     find_slowing_streams();
     build_devices();
     build_links();
@@ -130,8 +181,7 @@ class Lowering {
     }
     for (std::size_t l = 0; l < link_classes; ++l) {
       const auto first = static_cast<std::size_t>(partition.link_representative[l]);
-      step_.graph.links.push_back(
-          {encounters_.link_capacity(first) * static_cast<double>(kNominalLoad)});
+      step_.graph.links.push_back({links_.capacities[first] * static_cast<double>(kNominalLoad)});
     }
     group_loads_.resize(loads.size());
     for (std::size_t g = 0; g < loads.size(); ++g) {
@@ -510,6 +560,7 @@ class Lowering {
 
   const LoweringInput& input_;
   const Program& program_;
+  const NetworkLinks& links_;
   Encounters encounters_;
   std::unique_ptr<PriceBook> own_prices_;
   OperationPricer pricer_;
@@ -533,6 +584,39 @@ class Lowering {
 
 }  // namespace
 
-LoweredStep lower_to_tasks(const LoweringInput& input) { return Lowering(input).run(); }
+LoweredStep lower_to_tasks(const LoweringInput& input) {
+  return std::move(lower_together({input}).front());
+}
+
+std::vector<LoweredStep> lower_together(const std::vector<LoweringInput>& inputs) {
+  NetworkLinks links;
+  std::vector<std::unique_ptr<Lowering>> jobs;
+  for (const LoweringInput& input : inputs) {
+    jobs.push_back(std::make_unique<Lowering>(input, links));
+  }
+  std::vector<double> demand;
+  for (const auto& job : jobs) job->add_demand(demand);
+  demand.resize(links.capacities.size(), 0);
+  const std::vector<int> numbers = drop_links_that_cannot_bind(demand, links);
+  FoldingStructure together;
+  std::vector<std::pair<int, int>> firsts;  // rank and group of each job
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    jobs[j]->renumber_links(numbers);
+    firsts.emplace_back(static_cast<int>(together.rank_colours.size()),
+                        static_cast<int>(together.groups.size()));
+    append(together, jobs[j]->structure(), j);
+  }
+  for (const double capacity : links.capacities) {
+    together.link_colours.push_back(static_cast<std::uint64_t>(std::llround(capacity)));
+  }
+  const Partition partition = inputs.front().unfolded ? unfolded(together) : fold(together);
+  std::vector<LoweredStep> steps;
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    const FoldingStructure& own = jobs[j]->structure();
+    steps.push_back(jobs[j]->run(part_of(partition, firsts[j].first, own.rank_colours.size(),
+                                         firsts[j].second, own.groups.size())));
+  }
+  return steps;
+}
 
 }  // namespace headway

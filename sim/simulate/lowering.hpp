@@ -24,6 +24,7 @@ struct LoweringInput {
   MachineWhatIf machine;
   bool unfolded = false;
   const PriceBook* prices = nullptr;  // of the profile, shared by many steps; nullptr: its own
+  int first_gpu = 0;                  // of the topology: where rank 0 sits
 };
 
 // Where a task of a TaskTemplate comes from.
@@ -50,7 +51,12 @@ struct LoweredStep {
   std::vector<InstanceOrigin> instances;         // parallel to graph.instances
 };
 
-// Throws InvalidInput where the profile lacks what an operation needs.
+// Throws InvalidInput where the profile lacks what an operation needs, and where dead links leave
+// no way.
 LoweredStep lower_to_tasks(const LoweringInput& input);
+
+// Several jobs on one topology, side by side: their graphs have the same links, which they share
+// when played together. REQUIRES: one topology and machine; none or all unfolded; no GPU twice.
+std::vector<LoweredStep> lower_together(const std::vector<LoweringInput>& inputs);
 
 }  // namespace headway

@@ -158,7 +158,7 @@ int OperationPricer::index(const TemplateOperation& operation, int rank, int lay
 int OperationPricer::placement_class(const Role& role, bool message) {
   const auto& p = role.placement;
   const auto key = std::tuple(p.ranks, p.nodes, p.ranks_per_node, p.neighbours_sharing_nic,
-                              message ? (role.same_node ? 1 : 2) : 0);
+                              message ? (role.same_node ? 1 : 2) : 0, role.left_inside);
   return placement_classes_.try_emplace(key, static_cast<int>(placement_classes_.size()))
       .first->second;
 }
@@ -178,7 +178,7 @@ OperationPrice OperationPricer::compute(const TemplateOperation& even, int rank,
   }
   const Role& mine = encounters_.role(rank, role_index);
   OperationPrice result = price_of(operation, &mine, 0, book_, collective_, host_, software_);
-  if (mine.same_node) slow_down(result.collective, encounters_.left_inside_nodes());
+  if (mine.same_node) slow_down(result.collective, mine.left_inside);
   result.price = result.collective.alone;
   return result;
 }

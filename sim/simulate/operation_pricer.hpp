@@ -79,7 +79,7 @@ class OperationPricer {
   HostCost host_;
   std::vector<OperationPrice> prices_;
   std::unordered_map<Key, int, KeyHash> indices_;
-  std::map<std::tuple<int, int, int, int, int>, int> placement_classes_;
+  std::map<std::tuple<int, int, int, int, int, double>, int> placement_classes_;
   std::map<std::tuple<int, int, int>, double> fastest_;
 };
 

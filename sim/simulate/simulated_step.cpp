@@ -1,8 +1,11 @@
 #include "sim/simulate/simulated_step.hpp"
 
+#include <algorithm>
 #include <utility>
 
+#include "sim/cluster/cluster_description.hpp"
 #include "sim/program/training_step.hpp"
+#include "sim/simulate/background.hpp"
 #include "sim/simulate/steady_step.hpp"
 
 namespace headway {
@@ -26,9 +29,9 @@ SimulateOptions engine_options(const StepOptions& options) {
 // Where every micro-batch is a mini-batch nothing ends with the step (PipeDream): the step is what
 // as many mini-batches take once the pipeline is full, that is what they add to a run that has
 // filled and drained it. Spans are those of a run of the step's mini-batches alone.
-Timeline steady_mini_batches(const SimulatedStep& step, const Job& job, const Profile& profile,
+Timeline steady_mini_batches(const TaskGraph& graph, const Job& job, const Profile& profile,
                              const StepOptions& options) {
-  const Timeline alone = simulate(step.lowered.graph, engine_options(options));
+  const Timeline alone = simulate(graph, engine_options(options));
   if (!alone.deadlock.empty()) return alone;
   constexpr std::int64_t kFills =
       2;  // of the pipeline, before the steady state is taken for granted
@@ -54,24 +57,56 @@ Timeline steady_mini_batches(const SimulatedStep& step, const Job& job, const Pr
   return steady;
 }
 
+// The cluster with room for all jobs: the job's own begins at its first GPU.
+Topology with_room(const Job& job, const std::vector<BackgroundJob>& background) {
+  int gpus = job.gpus();
+  for (const BackgroundJob& other : background) {
+    gpus = std::max(gpus, other.first_gpu + other.job->gpus());
+  }
+  return gpus == job.gpus() ? job.topology : Topology(job.topology.description(), gpus);
+}
+
 }  // namespace
 
 void play(SimulatedStep& step, const Job& job, const Profile& profile, const StepOptions& options) {
-  step.lowered = lower_to_tasks({.program = step.program,
-                                 .topology = job.topology,
-                                 .profile = profile,
-                                 .software = job.software,
-                                 .machine = options.machine,
-                                 .unfolded = options.unfolded,
-                                 .prices = options.prices});
-  const SimulateOptions engine = engine_options(options);
-  if (step.program.updates_every_micro_batch) {
-    step.timeline = steady_mini_batches(step, job, profile, options);
-  } else if (step.program.steps_overlap) {
-    step.timeline = steady_step(step.lowered.graph, engine);
-  } else {
-    step.timeline = simulate(step.lowered.graph, engine);
+  step.timeline = play(step.program, job, profile, options, step.lowered);
+}
+
+Timeline play(const Program& program, const Job& job, const Profile& profile,
+              const StepOptions& options, LoweredStep& lowered) {
+  const Topology topology = with_room(job, options.background);
+  const MachineWhatIf others_machine{{}, options.machine.degraded_links};
+  std::vector<Program> others;
+  for (const BackgroundJob& other : options.background) others.push_back(lower(*other.job));
+  std::vector<LoweringInput> inputs = {{.program = program,
+                                        .topology = topology,
+                                        .profile = profile,
+                                        .software = job.software,
+                                        .machine = options.machine,
+                                        .unfolded = options.unfolded,
+                                        .prices = options.prices}};
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const BackgroundJob& other = options.background[i];
+    inputs.push_back({.program = others[i],
+                      .topology = topology,
+                      .profile = *other.profile,
+                      .software = other.job->software,
+                      .machine = others_machine,
+                      .unfolded = options.unfolded,
+                      .first_gpu = other.first_gpu});
   }
+  std::vector<LoweredStep> steps = lower_together(inputs);
+  lowered = std::move(steps.front());
+  const SimulateOptions engine = engine_options(options);
+  if (!others.empty()) {
+    std::vector<const TaskGraph*> beside;
+    for (std::size_t i = 1; i < steps.size(); ++i) beside.push_back(&steps[i].graph);
+    return play_beside(lowered.graph, beside, engine);
+  }
+  if (program.updates_every_micro_batch)
+    return steady_mini_batches(lowered.graph, job, profile, options);
+  return program.steps_overlap ? steady_step(lowered.graph, engine)
+                               : simulate(lowered.graph, engine);
 }
 
 std::string describe(const SimulatedStep& step, const Wait& wait) {

@@ -19,10 +19,13 @@ std::vector<std::string> shipped() {
 
 TEST(ShippedTopologies, AreThoseOfTheMeasuredRunsAndOthersThatUsersName) {
   EXPECT_THAT(shipped(), ElementsAre("a100-1x100", "a100-400g", "a100-4x200", "a100-roce-4x100",
-                                     "a100-roce-8x200", "dgx-a100", "dgx-b200", "dgx-b300",
-                                     "dgx-h100", "dgx-h200", "gb200-nvl72", "gb300-nvl72",
-                                     "grand-teton-h100-96gb", "h100-800g", "h800", "host-cpu",
-                                     "jean-zay-a100", "jean-zay-v100", "mi300x", "v100-1x100"));
+                                     "a100-roce-8x200", "aws-p4d", "aws-p5", "azure-nd-a100-v4",
+                                     "azure-nd-h100-v5", "dgx-1v", "dgx-a100", "dgx-b200",
+                                     "dgx-b300", "dgx-h100", "dgx-h200", "eos", "gb200-nvl72",
+                                     "gb300-nvl72", "gcp-a3-mega", "grand-teton-h100-96gb",
+                                     "h100-800g", "h800", "hgx-a100-4", "host-cpu",
+                                     "jean-zay-a100", "jean-zay-v100", "mi300x", "pcie-a100",
+                                     "selene", "v100-1x100"));
 }
 
 TEST(ShippedTopologies, HaveNoProblems) {
@@ -63,6 +66,16 @@ TEST(ShippedTopologies, HaveTheNodesAndProfilesOfTheTable) {
       {"gb200-nvl72", {4, 4, 400, {"gb200"}}},
       {"gb300-nvl72", {4, 4, 800, {"gb300"}}},
       {"host-cpu", {64, 0, 0, {"host-cpu"}}},
+      {"aws-p4d", {8, 4, 100, {"a100-sxm-40gb", "a100-sxm-80gb"}}},
+      {"aws-p5", {8, 8, 400, {"h100-sxm"}}},  // four NICs to a GPU
+      {"azure-nd-a100-v4", {8, 8, 200, a100}},
+      {"azure-nd-h100-v5", {8, 8, 400, {"h100-sxm"}}},
+      {"dgx-1v", {8, 4, 100, {"v100-sxm2-32gb", "v100-sxm2-16gb"}}},
+      {"eos", {8, 8, 400, {"h100-sxm"}}},
+      {"gcp-a3-mega", {8, 8, 200, {"h100-sxm"}}},
+      {"hgx-a100-4", {4, 4, 200, a100}},
+      {"pcie-a100", {8, 2, 200, a100}},
+      {"selene", {8, 8, 200, a100}},
   };
   for (const auto& [name, row] : table) {
     const Topology topology = preset(name, row.gpus);
@@ -79,7 +92,9 @@ TEST(ShippedTopologies, LinkGpusAsFastAsTheirDevices) {
     if (name == "host-cpu") continue;
     const Topology topology = preset(name, 1);
     const Device* device = find_device(topology.default_profile());
-    EXPECT_DOUBLE_EQ(topology.nvlink_bandwidth().bytes_per_second, device->nvlink.bytes_per_second)
+    const bool nvlink = topology.description().server.gpu_fabric != "pcie";
+    EXPECT_DOUBLE_EQ(topology.nvlink_bandwidth().bytes_per_second,
+                     (nvlink ? device->nvlink : device->pcie).bytes_per_second)
         << name;
     EXPECT_DOUBLE_EQ(topology.description().server.pcie.bandwidth.bytes_per_second,
                      device->pcie.bytes_per_second)

@@ -133,12 +133,30 @@ TEST_F(BadInput, OptionsAreNamedInPlaceOfTheFile) {
   EXPECT_THAT(said({"--detail", "atoms"}), StartsWith("headway: --detail: "));
   EXPECT_THAT(said({"--degrade", "nic"}),
               StartsWith("headway: --degrade: 'nic' is no NAME=NUMBER"));
-  EXPECT_THAT(said({"--degrade", "nic=0"}), HasSubstr("a number from 0.001 to 1"));
+  EXPECT_THAT(said({"--degrade", "nic=-1"}), HasSubstr("a number from 0 to 1"));
   EXPECT_THAT(said({"--degrade", "nic=nan"}), StartsWith("headway: --degrade: "));
-  EXPECT_THAT(said({"--degrade", "nicht=0.5"}), HasSubstr("no links of kind 'nicht'; expected"));
+  EXPECT_THAT(
+      said({"--degrade", "nicht=0.5"}),
+      AllOf(HasSubstr("no links named 'nicht'; did you mean"), HasSubstr("expected a kind (")));
   EXPECT_THAT(said({"--slow", "8=1.5"}),
               StartsWith("headway: --slow: '8' is no rank; expected 0 to 7"));
   EXPECT_THAT(said({"--slow", "-1=1.5"}), HasSubstr("is no rank"));
+  EXPECT_THAT(said({"--jitter", "0"}),
+              StartsWith("headway: --jitter: expected a number above 0, up to 1"));
+  EXPECT_THAT(said({"--draws", "3"}), StartsWith("headway: --draws: needs --jitter"));
+  EXPECT_THAT(said({"--seed", "3"}), StartsWith("headway: --seed: needs --jitter"));
+  EXPECT_THAT(said({"--jitter", "0.1", "--draws", "0"}),
+              StartsWith("headway: --draws: expected 1 to "));
+  EXPECT_THAT(said({"--background", job}),
+              HasSubstr("is no JOB.json@GPU with the number of a GPU"));
+  EXPECT_THAT(said({"--background", job + "@0"}),
+              HasSubstr("GPUs 0 to 7 are taken by the job, which has GPUs 0 to 7"));
+  EXPECT_THAT(said({"--background", job + "@12"}),
+              HasSubstr("must begin and end with whole nodes"));
+  EXPECT_THAT(said({"--background", job + "@8", "--background", job + "@8"}),
+              HasSubstr("GPUs 8 to 15 and GPUs 8 to 15 meet"));
+  EXPECT_THAT(said({"--background", job + "@8", "--cluster", "dgx-h100"}),
+              HasSubstr("is on dgx-a100, and the job on dgx-h100; expected one cluster"));
   EXPECT_THAT(said({"--json", "-", "--trace", "-"}), StartsWith("headway: --trace: - is taken"));
 }
 

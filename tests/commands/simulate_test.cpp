@@ -196,5 +196,47 @@ TEST_F(Simulate, DegradedLinksSlowWhatCrossesThem) {
   EXPECT_EQ(time("nvlink=1"), sound);
 }
 
+TEST_F(Simulate, DeadLinksAreGoneRoundAndWhatIsCutOffIsRefused) {
+  const std::vector<std::string> two_nodes = {"--gpus", "16", "--pp", "1"};
+  const auto with_dead = [&](std::vector<std::string> dead) {
+    std::vector<std::string> options = two_nodes;
+    for (const std::string& link : dead) options.insert(options.end(), {"--degrade", link + "=0"});
+    return options;
+  };
+  EXPECT_GT(step_time(with_dead({"node0/nic0", "node0/nic1"})), step_time(two_nodes));
+  std::vector<std::string> all;
+  for (int nic = 0; nic < 8; ++nic) all.push_back("node1/nic" + std::to_string(nic));
+  const Ran ran = simulate(with_dead(all));
+  EXPECT_EQ(ran.exit_code, kBadInput);
+  EXPECT_EQ(ran.err,
+            "headway: --degrade: with these links dead there is no way between node0/gpu0 and "
+            "node1/gpu0\n");
+}
+
+TEST_F(Simulate, JitterAddsTheDistributionOfTheStep) {
+  const std::vector<std::string> options = {"--jitter", "0.05", "--draws", "6", "--seed", "3"};
+  const Ran ran = simulate(options);
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("\njitter      GPUs spread by 5 %, 6 draws: step "),
+                             HasSubstr("(p95)")));
+  EXPECT_EQ(simulate(options).out, ran.out);
+  std::vector<std::string> json = options;
+  json.insert(json.end(), {"--json", "-"});
+  const JsonNode jitter = *JsonNode::parse_text(simulate(json).out, "result").find("jitter");
+  EXPECT_EQ(jitter.find("draws")->number(), 6);
+  const JsonNode step = *jitter.find("iteration_time_s");
+  EXPECT_LE(step.find("p5")->number(), step.find("p50")->number());
+  EXPECT_LE(step.find("p50")->number(), step.find("p95")->number());
+  EXPECT_GT(jitter.find("slowest_gpu")->number(), 1);
+}
+
+TEST_F(Simulate, AJobBesideIsNamedWithTheStepWithoutIt) {
+  const Ran ran = simulate({"--gpus", "16", "--background", file("other.json", kSmallJob) + "@16"});
+  EXPECT_EQ(ran.exit_code, kAnswered) << ran.err;
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("\nbeside      " + path("other.json") + " on GPUs 16 to 23"),
+                             HasSubstr("\nwithout     the step takes ")));
+  const double alone = step_time({"--gpus", "16"});
+  EXPECT_EQ(step_time({"--gpus", "16", "--background", path("other.json") + "@16"}), alone);
+}
+
 }  // namespace
 }  // namespace headway

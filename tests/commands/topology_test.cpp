@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include "sim/core/json_reader.hpp"
 #include "tests/commands/command_line.hpp"
 #include "tests/support/folders.hpp"
 
@@ -80,6 +81,27 @@ TEST_F(TopologyCommand, RefusesAnUnknownCluster) {
   EXPECT_EQ(ran.exit_code, kBadInput);
   EXPECT_EQ(lines_of(ran.err), 1);
   EXPECT_THAT(ran.err, HasSubstr("did you mean \"dgx-a100\"?"));
+}
+
+TEST_F(TopologyCommand, PlaysTraffic) {
+  const std::string traffic = file("traffic.json", R"({"transfers": [
+      {"name": "a", "from": 0, "to": 8, "bytes": "25 GB"},
+      {"from": 1, "to": 9, "bytes": "25 GB", "after": ["a"]}]})");
+  const Ran ran = run({"topology", "dgx-a100", "--nodes", "2", "--traffic", traffic});
+  EXPECT_EQ(ran.exit_code, kAnswered) << ran.err;
+  EXPECT_THAT(ran.out, AllOf(StartsWith("a: GPU 0 to 8, "), HasSubstr("\n1: GPU 1 to 9, ")));
+  const Ran half = run({"topology", "dgx-a100", "--nodes", "2", "--traffic", traffic, "--degrade",
+                        "node0/nic0=0.5", "--json", "-"});
+  const JsonNode first =
+      JsonNode::parse_text(half.out, "times").find("transfers")->elements().front();
+  EXPECT_NEAR(first.find("end_s")->number(), 2, 1e-4);
+  EXPECT_EQ(run({"topology", "dgx-a100", "--json", "-"}).err, "headway: --json: needs --traffic\n");
+}
+
+TEST_F(TopologyCommand, ShowsTheWayRoundDeadLinks) {
+  const Ran ran = run(
+      {"topology", "dgx-a100", "--nodes", "2", "--route", "0", "8", "--degrade", "node0/nic0=0"});
+  EXPECT_THAT(ran.out, HasSubstr("node0/nic1 -> "));
 }
 
 }  // namespace

@@ -4,10 +4,13 @@
 // The spine switches of a layer are one vertex, and a leaf's uplinks one link with the bandwidth of
 // all of them. For a fabric that spreads every flow evenly over equal spines (adaptive routing,
 // packet spraying) that is exact: each uplink of a leaf carries the same share of what the leaf
-// sends, so the uplinks bind together, when their sum does. What an unlucky hash does to single
-// flows is not in it.
+// sends, so the uplinks bind together, when their sum does. What an unlucky hash, or a dead spine,
+// does to single flows is seen where the network says how many spines a layer has: each is a vertex
+// then, with its share of every leaf's uplinks.
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "sim/cluster/generators.hpp"
 
@@ -34,19 +37,43 @@ void connect_spines(GraphBuilder& graph, const std::vector<std::vector<VertexId>
   const int groups_per_pod = network.pod_servers == 0
                                  ? static_cast<int>(leaves.size())
                                  : std::max(1, network.pod_servers / network.leaf_servers);
-  std::vector<VertexId> spines;
+  const int spines = std::max(1, network.spines);
+  const auto share = [&](LinkDescription link) {
+    link.bandwidth = link.bandwidth * (1.0 / spines);
+    link.count = std::max(1, link.count / spines);
+    return link;
+  };
+  std::vector<std::vector<VertexId>> pods;  // the spines of each
   for (std::size_t group = 0; group < leaves.size(); ++group) {
     if (static_cast<int>(group) % groups_per_pod == 0) {
-      spines.push_back(graph.add(NodeKind::kSpine, "spines" + std::to_string(spines.size())));
+      const std::string pod = std::to_string(pods.size());
+      pods.emplace_back();
+      for (int s = 0; s < spines; ++s) {
+        const std::string name =
+            network.spines == 0 ? "spines" + pod : "pod" + pod + "/spine" + std::to_string(s);
+        pods.back().push_back(graph.add(NodeKind::kSpine, name));
+      }
     }
-    for (const VertexId leaf : leaves[group])
-      graph.connect(leaf, spines.back(), kLeafSpine, uplink);
+    for (const VertexId leaf : leaves[group]) {
+      for (const VertexId spine : pods.back()) {
+        graph.connect(leaf, spine, kLeafSpine, share(uplink));
+      }
+    }
   }
-  if (spines.size() < 2) return;
+  if (pods.size() < 2) return;
   const double pod_ports = static_cast<double>(network.pod_servers) * graph.cluster().server.nics;
   const LinkDescription to_core = up(network.core, pod_ports, network.core_oversubscription);
-  const VertexId core = graph.add(NodeKind::kCore, "core");
-  for (const VertexId spine : spines) graph.connect(spine, core, kSpineCore, to_core);
+  // Spine s of every pod meets the others in the cores of its own plane.
+  std::vector<VertexId> cores;
+  for (int s = 0; s < spines; ++s) {
+    cores.push_back(
+        graph.add(NodeKind::kCore, network.spines == 0 ? "core" : "core" + std::to_string(s)));
+  }
+  for (const std::vector<VertexId>& pod : pods) {
+    for (std::size_t s = 0; s < pod.size(); ++s) {
+      graph.connect(pod[s], cores[s], kSpineCore, share(to_core));
+    }
+  }
 }
 
 void connect_leaf_spine(GraphBuilder& graph) {

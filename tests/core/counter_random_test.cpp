@@ -1,4 +1,4 @@
-#include "kernels/cpu/counter_random.hpp"
+#include "sim/core/counter_random.hpp"
 
 #include <gtest/gtest.h>
 
