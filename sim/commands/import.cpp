@@ -1,13 +1,18 @@
 #include <CLI/CLI.hpp>
 #include <ostream>
+#include <stdexcept>
 
 #include "sim/commands/command.hpp"
 #include "sim/commands/job_options.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/file.hpp"
+#include "sim/core/quantity.hpp"
 #include "sim/formats/deepspeed.hpp"
 #include "sim/formats/huggingface.hpp"
 #include "sim/formats/megatron.hpp"
+#include "sim/formats/nccl_topology.hpp"
+#include "sim/formats/node_draft.hpp"
+#include "sim/formats/nvidia_smi.hpp"
 #include "sim/formats/torchtitan.hpp"
 #include "sim/program/pipeline/schedule_csv.hpp"
 
@@ -28,6 +33,39 @@ JobDraft import_job(const std::string& format, const std::string& file) {
   if (format == "deepspeed") return import_deepspeed(JsonNode::parse_file(file));
   const std::string text = read_file(file);
   return format == "torchtitan" ? import_torchtitan(text, file) : import_megatron(text, file);
+}
+
+// The options that a topology file has room for.
+void fill_in(NodeDraft& draft, const std::vector<JobOverride>& given) {
+  Problems problems;
+  for (const JobOverride& value : given) {
+    if (value.key == "cluster.profile") {
+      set_profile(draft, value.value);
+    } else if (value.key == "cluster.nic") {
+      try {
+        draft.nic = parse_bandwidth(value.value);
+      } catch (const std::invalid_argument& error) {
+        problems.add(value.option, "", std::string(error.what()) + ", of one NIC");
+      }
+    } else {
+      problems.add(value.option, "", "a topology has no such key; expected --profile or --nic");
+    }
+  }
+  problems.throw_if_any();
+}
+
+int import_node(NodeDraft draft, const std::vector<JobOverride>& given, const std::string& output,
+                const CommandLine& line) {
+  fill_in(draft, given);
+  write_answer(output, draft.json(), line);
+  for (const std::string& key : draft.missing()) {
+    line.err << "note: " << draft.source << " does not state " << key
+             << "; the topology is refused until it is filled in\n";
+  }
+  for (const std::string& what : draft.left_out) line.err << "note: left out: " << what << '\n';
+  line.err << "note: " << draft.source
+           << " describes one server: \"network\" and \"max_nodes\" say how servers are joined\n";
+  return kAnswered;
 }
 
 void print_notes(const JobDraft& draft, const std::string& file, const CommandLine& line) {
@@ -65,9 +103,12 @@ int import_command(const CommandLine& line) {
   app.add_option("format", format,
                  "hf: Hugging Face config.json -> model; megatron: a launch script, its arguments "
                  "or YAML -> job; deepspeed: JSON -> job; torchtitan: TOML -> job; "
-                 "schedule-csv: a schedule of torch.distributed.pipelining -> the same, checked")
+                 "schedule-csv: a schedule of torch.distributed.pipelining -> the same, checked; "
+                 "nccl-topo: NCCL's topology XML, nvidia-smi: the text of nvidia-smi topo -m -> "
+                 "topology of one server")
       ->required()
-      ->check(CLI::IsMember({"hf", "megatron", "deepspeed", "torchtitan", "schedule-csv"}));
+      ->check(CLI::IsMember({"hf", "megatron", "deepspeed", "torchtitan", "schedule-csv",
+                             "nccl-topo", "nvidia-smi"}));
   app.add_option("file", file, "the file")->required();
   app.add_option("-o,--output", output, "where to write; - is standard output");
   JobOptions options;
@@ -83,6 +124,12 @@ int import_command(const CommandLine& line) {
   Problems problems;
   const std::vector<JobOverride> filled = options.overrides(problems);
   problems.throw_if_any();
+  if (format == "nccl-topo") {
+    return import_node(import_nccl_topology(read_file(file), file), filled, output, line);
+  }
+  if (format == "nvidia-smi") {
+    return import_node(import_nvidia_smi(read_file(file), file), filled, output, line);
+  }
   JobDraft draft = import_job(format, file);
   for (const JobOverride& value : filled) draft.set_text(value.key, value.value);
   write_answer(output, draft.json(), line);

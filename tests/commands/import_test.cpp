@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/commands/command_line.hpp"
+#include "tests/support/folders.hpp"
 
 namespace headway {
 namespace {
@@ -99,6 +100,31 @@ TEST_F(ImportCommand, RefusesABrokenFile) {
   EXPECT_THAT(ran.err, StartsWith("headway: " + config + ": /hidden_size: -4096"));
   EXPECT_FALSE(std::filesystem::exists(path("model.json")));
   EXPECT_EQ(run({"import", "megatron", config}).exit_code, kBadInput);
+}
+
+TEST_F(ImportCommand, TurnsNvidiaSmisMatrixIntoATopologyThatOptionsFill) {
+  const std::string matrix = file("topo.txt",
+                                  "\tGPU0\tGPU1\tNIC0\n"
+                                  "GPU0\tX\tNV12\tPXB\n"
+                                  "GPU1\tNV12\tX\tPXB\n"
+                                  "NIC0\tPXB\tPXB\tX\n");
+  const Ran bare = run({"import", "nvidia-smi", matrix});
+  EXPECT_EQ(bare.exit_code, kAnswered);
+  EXPECT_THAT(bare.err, AllOf(HasSubstr("note: " + matrix + " does not state profiles;"),
+                              HasSubstr("does not state node.nics.bandwidth;")));
+  const Ran filled = run({"import", "nvidia-smi", matrix, "--profile", "a100-sxm-80gb", "--nic",
+                          "200 Gbit/s", "-o", path("topology.json")});
+  EXPECT_EQ(filled.exit_code, kAnswered) << filled.err;
+  EXPECT_THAT(filled.err, HasSubstr("does not state node.cpu.vendor;"));
+  EXPECT_THAT(run({"import", "nvidia-smi", matrix, "--tp", "2"}).err,
+              StartsWith("headway: --tp: a topology has no such key"));
+}
+
+TEST_F(ImportCommand, TurnsNcclsTopologyIntoOneThatPassesItsCheck) {
+  const std::string xml = source_dir() + "/tests/formats/topologies/ibm-h100.xml";
+  EXPECT_EQ(run({"import", "nccl-topo", xml, "-o", path("node.json")}).exit_code, kAnswered);
+  EXPECT_EQ(run({"topology", path("node.json"), "--check"}).out,
+            path("node.json") + ": no problems\n");
 }
 
 }  // namespace
