@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "sim/cluster/cluster_description.hpp"
+#include "sim/cluster/generators.hpp"
 
 namespace headway {
 
@@ -40,6 +41,12 @@ CollectivePrice nothing() {
 NcclCpu cpu_of(const std::string& vendor) {
   if (vendor == "amd") return NcclCpu::kAmd;
   return vendor == "arm" ? NcclCpu::kArm : NcclCpu::kIntel;
+}
+
+// Whether GPUs of a node meet over PCI Express alone: then nothing measured over NVLink holds.
+bool over_pcie(const Topology& topology) {
+  const GpuFabric* const fabric = find_gpu_fabric(topology.description().server.gpu_fabric);
+  return fabric != nullptr && fabric->hub == NodeKind::kPcieSwitch;
 }
 
 std::int64_t rounded(double bytes) { return static_cast<std::int64_t>(std::llround(bytes)); }
@@ -81,7 +88,7 @@ NcclSystem CollectiveCost::system(const GroupPlacement& placement,
       std::max(1, (placement.ranks_per_node * topology_.nics_per_node() + gpus - 1) / gpus);
   double inside = topology_.nvlink_bandwidth().bytes_per_second / kGiga;
   const double pcie = profile_.device.pcie.bytes_per_second / kGiga * kPcieShare;
-  const bool nvlink = inside > 0;
+  const bool nvlink = inside > 0 && !over_pcie(topology_);
   if (!nvlink) inside = pcie;
   NcclSystem system =
       nccl_system(profile_.device.compute_capability, placement.ranks, placement.nodes,
@@ -100,6 +107,7 @@ NcclSystem CollectiveCost::system(const GroupPlacement& placement,
 const CollectiveCurve* CollectiveCost::curve_for(CollectiveKind kind,
                                                  const GroupPlacement& placement) const {
   if (placement.nodes != 1) return nullptr;  // a curve over nodes holds for its own fabric only
+  if (over_pcie(topology_) && profile_.device.nvlink.bytes_per_second > 0) return nullptr;
   const CollectiveCurve* best = nullptr;
   for (const CollectiveCurve& curve : profile_.collectives) {
     if (curve.kind != kind || curve.nodes != 1) continue;

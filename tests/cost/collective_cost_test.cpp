@@ -128,7 +128,8 @@ TEST_F(CollectiveCostOnDgxA100, AnUnmeasuredGroupSizeMovesItsBytesAsFastAsItsNei
 TEST_F(CollectiveCostOnDgxA100, ACurveFollowsOverriddenLinks) {
   Problems problems;
   const auto faster = read_topology(
-      "dgx-a100", 1024, {{.kind = "nvlink", .bandwidth = Bandwidth{600e9}, .latency = {}, .pointer = ""}},
+      "dgx-a100", 1024,
+      {{.kind = "nvlink", .bandwidth = Bandwidth{600e9}, .latency = {}, .pointer = ""}},
       JsonNode::parse_text("{}", "test"), problems);
   ASSERT_TRUE(faster);
   const CollectivePrice before = cost_.price(of(CollectiveKind::kAllReduce, 256 * kMiB), inside(8));
@@ -207,6 +208,19 @@ TEST(CollectiveCost, PricesEveryShippedTopologyWithItsOwnProfile) {
       EXPECT_GT(outer.alone.band, 0) << each.name;
     }
   }
+}
+
+// Curves of the same device were measured over NVLink.
+TEST(CollectiveCost, WithoutNvlinkNothingMeasuredOverItHolds) {
+  const Profile profile = read_profile("a100-sxm-80gb");
+  const Topology boxes = topology("pcie-a100", 8), dgx = topology("dgx-a100", 8);
+  const Collective sum = of(CollectiveKind::kAllReduce, 1024 * kMiB);
+  const CollectivePrice slow = CollectiveCost(profile, boxes).price(sum, inside(8));
+  EXPECT_GT(slow.alone.time.seconds(),
+            5 * CollectiveCost(profile, dgx).price(sum, inside(8)).alone.time.seconds());
+  // At most the 31 GB/s of a PCIe link carry 2 x 7/8 of the bytes.
+  EXPECT_GT(slow.alone.time.seconds(), 1.75 * 1024 * kMiB / 31e9);
+  EXPECT_EQ(slow.alone.grade, Grade::kFitted);
 }
 
 }  // namespace
