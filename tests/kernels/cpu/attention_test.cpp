@@ -83,6 +83,37 @@ TEST(Attention, BlockedEqualsPlainWithAndWithoutDropout) {
   }
 }
 
+// Two sequences, of documents of 20 and 17 tokens and of one of 37, against each document alone.
+TEST(Attention, PackedDocumentsSeeOnlyThemselves) {
+  std::mt19937_64 engine(5);
+  const OwnedMatrix qkv = OwnedMatrix::random(74, 24, engine),
+                    dcontext = OwnedMatrix::random(74, 12, engine);
+  const std::vector<std::vector<std::int64_t>> packs = {{20, 17}, {37}};
+  Attention attention = grouped_query(AttentionKernel::kFlash2, false);
+  attention.document = 28;
+  Placement placement = placement_with(0);
+  placement.packs = &packs;  // sequence 6 of the data set is a pack of the first kind
+  const Outcome packed = both_passes(attention, qkv, dcontext, placement);
+  std::int64_t first = 0;
+  for (const std::int64_t length : {20, 17, 37}) {
+    const auto rows_of = [&](const OwnedMatrix& whole) {
+      OwnedMatrix rows(length, whole.columns());
+      for (std::int64_t i = 0; i < rows.elements(); ++i) {
+        rows.set(i, whole.at(first * whole.columns() + i));
+      }
+      return rows;
+    };
+    Attention alone = grouped_query(AttentionKernel::kFlash2, false);
+    alone.batch = 1;
+    alone.sequence_q = alone.sequence_kv = length;
+    Placement own;
+    const Outcome document = both_passes(alone, rows_of(qkv), rows_of(dcontext), own);
+    expect_equal(rows_of(packed.context), document.context, 1e-13);
+    expect_equal(rows_of(packed.dqkv), document.dqkv, 1e-13);
+    first += length;
+  }
+}
+
 TEST(Attention, ForwardIsTheSoftmaxOfScaledScores) {
   std::mt19937_64 engine(4);
   const OwnedMatrix qkv = OwnedMatrix::random(74, 24, engine),

@@ -49,6 +49,24 @@ TEST(Collectives, AShiftBringsWhatTheMemberBeforeHas) {
   EXPECT_THAT(values(to[2]), ElementsAre(10, 11));
 }
 
+TEST(Collectives, AReductionLeavesWhatOtherMembersHaveOfIt) {
+  std::vector<OwnedMatrix> partial, sum;
+  for (int m = 0; m < 2; ++m) {
+    partial.push_back(counted(1, 2, 10 * m));
+    sum.push_back(counted(1, 2, 100));
+  }
+  std::vector<CollectiveMember> members;
+  for (std::size_t m = 0; m < 2; ++m) {
+    members.push_back({{partial[m].operand(), sum[m].operand()}, {sum[m].operand()}});
+  }
+  Collective to_second = collective(CollectiveKind::kReduce, 2);
+  to_second.root = 1;
+  communicate(to_second, members);
+  EXPECT_THAT(values(sum[0]), ElementsAre(100, 101));
+  EXPECT_THAT(values(sum[1]), ElementsAre(10, 12));
+  EXPECT_THAT(values(partial[0]), ElementsAre(0, 1));
+}
+
 TEST(Collectives, AllReduceSumsAveragesAndTakesMaxima) {
   for (const auto& [reduce, first] :
        {std::pair(ReduceOperator::kSum, 11.0), std::pair(ReduceOperator::kAverage, 5.5),

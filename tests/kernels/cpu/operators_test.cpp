@@ -87,6 +87,79 @@ TEST_F(Operators, WeightGradientAccumulatesIntoAWiderType) {
   }
 }
 
+// Rows of the second of three ranks first: its own, then those of the rank before, and of that.
+TEST_F(Operators, GemmsOfRunsGiveTheWholeProduct) {
+  const OwnedMatrix x = OwnedMatrix::random(6, 4, engine_), w = OwnedMatrix::random(5, 4, engine_),
+                    dy = OwnedMatrix::random(6, 5, engine_);
+  OwnedMatrix y(6, 5), in_runs(6, 5), dx(6, 4), dx_in_runs(6, 4), dw(5, 4), dw_of_runs(5, 4);
+  run(gemm(GemmRole::kForward, 6, 5, 4), {&x, &w}, {&y});
+  run(gemm(GemmRole::kInputGradient, 6, 5, 4), {&dy, &w}, {&dx});
+  run(gemm(GemmRole::kWeightGradient, 6, 5, 4), {&dy, &x}, {&dw});
+  const auto rows_of = [](const OwnedMatrix& whole, std::int64_t first) {
+    OwnedMatrix rows(2, whole.columns());
+    for (std::int64_t i = 0; i < rows.elements(); ++i) {
+      rows.set(i, whole.at(first * whole.columns() + i));
+    }
+    return rows;
+  };
+  std::vector<OwnedMatrix> gradients;
+  for (const std::int64_t distance : {0, 1, 2}) {
+    Placement placement;
+    placement.run = 1;
+    placement.first_row = (1 - distance + 3) % 3 * 2;
+    Gemm part = gemm(GemmRole::kForward, 2, 5, 4);
+    part.runs = 3;
+    part.distance = distance;
+    const OwnedMatrix rows = rows_of(x, placement.first_row);
+    run(part, {&rows, &w, &in_runs}, {&in_runs}, placement);
+    OwnedMatrix alone(2, 5);
+    run(part, {&x, &w}, {&alone}, placement);
+    for (std::int64_t i = 0; i < alone.elements(); ++i) {
+      EXPECT_NEAR(alone.at(i), y.at(placement.first_row * 5 + i), 1e-13);
+    }
+    part.role = GemmRole::kInputGradient;
+    gradients.push_back(rows_of(dy, placement.first_row));
+    run(part, {&gradients.back(), &w, &dx_in_runs}, {&dx_in_runs}, placement);
+  }
+  Gemm weight = gemm(GemmRole::kWeightGradient, 6, 5, 4);
+  weight.runs = 3;
+  Placement placement;
+  placement.run = 1;
+  run(weight, {&gradients[0], &gradients[1], &gradients[2], &x}, {&dw_of_runs}, placement);
+  for (std::int64_t i = 0; i < y.elements(); ++i) EXPECT_NEAR(in_runs.at(i), y.at(i), 1e-13);
+  for (std::int64_t i = 0; i < dx.elements(); ++i) EXPECT_NEAR(dx_in_runs.at(i), dx.at(i), 1e-13);
+  for (std::int64_t i = 0; i < dw.elements(); ++i) EXPECT_NEAR(dw_of_runs.at(i), dw.at(i), 1e-13);
+}
+
+TEST_F(Operators, GemmsTakeWeightsInSeveralBuffersAndAddToTheirResults) {
+  const OwnedMatrix x = OwnedMatrix::random(3, 4, engine_), w = OwnedMatrix::random(5, 4, engine_),
+                    dy = OwnedMatrix::random(3, 5, engine_);
+  OwnedMatrix top(3, 4), bottom(2, 4), dtop(3, 4), dbottom(2, 4);
+  for (std::int64_t i = 0; i < 12; ++i) top.set(i, w.at(i));
+  for (std::int64_t i = 0; i < 8; ++i) bottom.set(i, w.at(12 + i));
+  OwnedMatrix y(3, 5), stacked(3, 5), dx(3, 4), dx_stacked(3, 4), dw(5, 4);
+  Gemm whole = gemm(GemmRole::kForward, 3, 5, 4), parts = whole;
+  parts.weights = 2;
+  run(whole, {&x, &w}, {&y});
+  run(parts, {&x, &top, &bottom}, {&stacked});
+  whole.role = parts.role = GemmRole::kInputGradient;
+  run(whole, {&dy, &w}, {&dx});
+  parts.accumulate = true;  // to nothing, twice
+  dx_stacked.fill(0);
+  run(parts, {&dy, &top, &bottom, &dx_stacked}, {&dx_stacked});
+  run(parts, {&dy, &top, &bottom, &dx_stacked}, {&dx_stacked});
+  whole.role = parts.role = GemmRole::kWeightGradient;
+  parts.accumulate = false;
+  run(whole, {&dy, &x}, {&dw});
+  run(parts, {&dy, &x}, {&dtop, &dbottom});
+  for (std::int64_t i = 0; i < y.elements(); ++i) EXPECT_NEAR(stacked.at(i), y.at(i), 1e-13);
+  for (std::int64_t i = 0; i < dx.elements(); ++i)
+    EXPECT_NEAR(dx_stacked.at(i), 2 * dx.at(i), 1e-13);
+  for (std::int64_t i = 0; i < dtop.elements(); ++i) EXPECT_NEAR(dtop.at(i), dw.at(i), 1e-13);
+  for (std::int64_t i = 0; i < dbottom.elements(); ++i)
+    EXPECT_NEAR(dbottom.at(i), dw.at(12 + i), 1e-13);
+}
+
 TEST_F(Operators, RmsNormBackwardIsItsDifference) {
   OwnedMatrix x = OwnedMatrix::random(3, 6, engine_), weight = OwnedMatrix::random(6, 1, engine_);
   const OwnedMatrix dy = OwnedMatrix::random(3, 6, engine_);
