@@ -18,9 +18,13 @@ struct Grid {
   double largest;
 };
 constexpr Grid kE4M3{4, -6, 448}, kE5M2{3, -14, 57344}, kE2M1{2, 0, 6};
+// Integers: all exponents are the least one's.
+constexpr Grid kEightBits{7, 6, 127}, kFourBits{3, 2, 7};
 
 const Grid& grid_of(DataType type) {
   if (type == DataType::kFp8E5M2) return kE5M2;
+  if (type == DataType::kInt8) return kEightBits;
+  if (type == DataType::kInt4) return kFourBits;
   return type == DataType::kFp4 ? kE2M1 : kE4M3;
 }
 
@@ -40,10 +44,10 @@ double scale_for(double largest, double amax) {
   return std::ldexp(1.0, static_cast<int>(std::floor(std::log2(largest / amax))));
 }
 
-template <typename T>
-double amax_of(const Input<T>& x, std::int64_t elements) {
+template <typename Values>
+double amax_of(const Values& x, std::size_t elements) {
   double largest = 0;
-  for (std::int64_t i = 0; i < elements; ++i) {
+  for (std::size_t i = 0; i < elements; ++i) {
     largest = std::max(largest, std::fabs(static_cast<double>(x[i])));
   }
   return largest;
@@ -56,7 +60,7 @@ class Quantiser {
       : kernel_(kernel),
         operands_(operands),
         grid_(grid_of(kernel.output)),
-        x_(operands.read(0, kernel.rows * kernel.columns)) {}
+        x_(values(kernel, operands)) {}
 
   void run() {
     const std::size_t copies = kernel_.transposed ? 2 : 1;
@@ -72,6 +76,15 @@ class Quantiser {
   }
 
  private:
+  // A flat group, padded, where it becomes integers.
+  static std::vector<T> values(const Kernel& kernel, const OperandsOf& operands) {
+    const std::int64_t elements = kernel.rows * kernel.columns;
+    const bool flat = kernel.output == DataType::kInt8 || kernel.output == DataType::kInt4;
+    if (flat) return load_group<T>(operands.read_group(0, operands.reads()), elements);
+    const Input<T> x(operands.read(0, elements));
+    return std::vector<T>(x.data(), x.data() + elements);
+  }
+
   // Scales of e4m3 (nvfp4) take part of the range.
   double block_scale_limit() const { return kernel_.output == DataType::kFp4 ? kE4M3.largest : 1; }
 
@@ -82,16 +95,21 @@ class Quantiser {
     operands_.read(1, 2);
     Output<T> history(operands_.write(copies, 2), true);
     const auto before = static_cast<double>(history[1]);
-    history[0] = std::max(history[0], static_cast<T>(amax_of(x_, kernel_.rows * kernel_.columns)));
+    history[0] = std::max(history[0], static_cast<T>(amax_of(x_, x_.size())));
     if (before > 0) return scale_for(grid_.largest, before);
     return kernel_.output == DataType::kFp8E5M2 ? scale_for(grid_.largest, 1) : 1;
+  }
+
+  std::size_t index(std::int64_t row, std::int64_t column) const {
+    return static_cast<std::size_t>(row * kernel_.columns + column);
   }
 
   void write(std::size_t copy, std::int64_t block_rows, std::int64_t block_columns, double scale) {
     Output<T> y(operands_.write(copy, kernel_.rows * kernel_.columns), false);
     if (kernel_.block_rows == 0) {
       for (std::int64_t i = 0; i < kernel_.rows * kernel_.columns; ++i) {
-        y[i] = static_cast<T>(on_grid(static_cast<double>(x_[i]) * scale, grid_) / scale);
+        y[i] = static_cast<T>(
+            on_grid(static_cast<double>(x_[static_cast<std::size_t>(i)]) * scale, grid_) / scale);
       }
       return;
     }
@@ -108,7 +126,7 @@ class Quantiser {
     double amax = 0;
     for (std::int64_t r = row; r < end_row; ++r) {
       for (std::int64_t c = column; c < end_column; ++c) {
-        amax = std::max(amax, std::fabs(static_cast<double>(x_[r * kernel_.columns + c])));
+        amax = std::max(amax, std::fabs(static_cast<double>(x_[index(r, c)])));
       }
     }
     double scale = scale_for(grid_.largest, amax);
@@ -120,7 +138,7 @@ class Quantiser {
     for (std::int64_t r = row; r < end_row; ++r) {
       for (std::int64_t c = column; c < end_column; ++c) {
         const std::int64_t at = r * kernel_.columns + c;
-        const double value = static_cast<double>(x_[at]);
+        const double value = static_cast<double>(x_[index(r, c)]);
         y[at] = static_cast<T>(scale > 0 ? on_grid(value * scale, grid_) / scale : 0.0);
       }
     }
@@ -129,14 +147,15 @@ class Quantiser {
   const Kernel& kernel_;
   const OperandsOf& operands_;
   const Grid& grid_;
-  const Input<T> x_;
+  const std::vector<T> x_;
 };
 
 template <typename T>
 void largest_magnitude(const OperandsOf& operands) {
   const Input<T> x(operands.read(0));
   Output<T> amax(operands.write(0, 1), false);
-  amax[0] = static_cast<T>(amax_of(x, operands.read(0).elements()));
+  amax[0] =
+      static_cast<T>(amax_of(x.data(), static_cast<std::size_t>(operands.read(0).elements())));
 }
 
 template <typename T>

@@ -24,6 +24,7 @@ class DataLegality {
     check_pipeline();
     check_shard();
     resolve_horovod();
+    check_rounding();
     check_offload();
     check_versions();
   }
@@ -44,6 +45,14 @@ class DataLegality {
                              ": gradients that are partitioned in every micro-batch cannot be "
                              "accumulated over a pipeline; expected zero1, or pp 1");
     }
+  }
+
+  // What is rounded are whole tensors, of whole sequences.
+  void check_rounding() {
+    if (kind_ != "zero++") return;
+    if (reading_.tp.value_or(1) > 1) refuse("dp_kind", "zero++ with tensor parallelism");
+    if (reading_.cp.value_or(1) > 1) refuse("dp_kind", "zero++ with context parallelism");
+    plan_.overlap_grad_reduce = true;
   }
 
   // HOROVOD_FUSION_THRESHOLD and HOROVOD_CYCLE_TIME since 0.21 (horovod/common/operations.cc; up to

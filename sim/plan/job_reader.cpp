@@ -565,6 +565,9 @@ class JobReader : public JobFrame {
                                                 std::string(name(precision_)));
     }
     if (recipe == nullptr) return;
+    if (plan_.plan.dp_kind == DataParallelKind::kZeroPlusPlus) {
+      not_yet(plan_.not_built, section, "dp_kind", "zero++ with " + std::string(name(precision_)));
+    }
     check_device(*recipe);
     if (model_ && sequence_length_) check_sizes(*recipe);
     if (!gathers_in_8_bits || plan_.plan.dp_kind == DataParallelKind::kDdp) return;

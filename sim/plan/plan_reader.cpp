@@ -150,7 +150,6 @@ class PlanReader {
           DataParallelKind::kHsdp}) {
       if (kind && *kind == name(each)) plan.dp_kind = each;
     }
-    if (kind == "zero++") refuse("dp_kind", *kind);
     reading_.shard = section_.optional_integer("shard", {.min = 1, .max = kLargestDegree});
     plan.bucket_elements =
         section_.optional_integer("bucket_elements", {.min = 1, .max = std::int64_t{1} << 40});

@@ -528,7 +528,7 @@ std::vector<OptimizerStep::NormPart> OptimizerStep::norm_parts() const {
   };
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets_[b];
-    if (shared(bucket) || offloaded_) {
+    if (shared(bucket) || offloaded_ || units_ != nullptr) {
       if (bucket.tied && !owns_tied_) continue;
       add(bucket.copies, bucket.expert, shared(bucket),
           offloaded_ ? host_gradient(b) : shard_gradient(b), own_elements(b));

@@ -37,11 +37,14 @@ class OptimizerStep {
   const Bucket& bucket(std::size_t index) const { return buckets_[index]; }
   Step reduce(std::size_t bucket, PortRef complete, bool adds = false);
   Step reduce(std::size_t bucket);
-  bool reduces() const { return offloaded_ || builder_.shape().reduces_gradients(); }
+  bool reduces() const { return leaves() || builder_.shape().reduces_gradients(); }
   // Whether anything is reduced, or taken to the host, of a bucket.
   bool reduces(std::size_t bucket) const {
-    return offloaded_ || builder_.shape().reducing_ranks(buckets_[bucket].expert) > 1;
+    return leaves() || builder_.shape().reducing_ranks(buckets_[bucket].expert) > 1;
   }
+  // Whether gradients leave their buffers on a single rank too: to the host, or to be rounded as
+  // the ranks of which this is the reference run round theirs.
+  bool leaves() const { return offloaded_ || builder_.job().plan.rounded_ranks > 0; }
   // Another rank holds the same parameters and counts them in the norm.
   void leave_norm_to_the_other_copy() { counts_in_norm_ = false; }
 
@@ -118,7 +121,7 @@ class OptimizerStep {
     return {shards_[bucket].host_gradient, buckets_[bucket].layer};
   }
   std::int64_t own_elements(std::size_t bucket) const {
-    return shared(buckets_[bucket]) ? shards_[bucket].elements : buckets_[bucket].elements;
+    return units_ != nullptr || shared(buckets_[bucket]) ? shards_[bucket].elements : buckets_[bucket].elements;
   }
   // Whether its gradient is not complete before the step ends.
   static bool late(const Bucket& bucket) { return !bucket.partial_over.empty() || bucket.tied; }

@@ -77,7 +77,8 @@ StepShape::StepShape(const Job& job) {
   quantisation = headway::quantisation(job.precision);
   weight = masters && plan.weights_in_8_bits ? DataType::kFp8 : storage;
 
-  sharded_parameters = data_ranks > 1 && shards_parameters(plan.dp_kind);
+  sharded_parameters =
+      plan.rounded_ranks > 0 || (data_ranks > 1 && shards_parameters(plan.dp_kind));
   // Over a pipeline the frameworks reduce once per step (torch.distributed.pipelining, stage.py).
   fresh_gradients = pp == 1 && (sharded_parameters ||
                                 (data_ranks > 1 && plan.dp_kind == DataParallelKind::kZero2));

@@ -82,6 +82,9 @@ class TrainingStep {
     int messages[4] = {-1, -1, -1, -1};  // by MessageKind
     int await_backward = -1;
     int first_backward = -1;  // where it begins gradients that others add to
+    // Of a reference run of ZeRO++: by the rank whose micro-batch it is, those of the first
+    // micro-batches before those of all others.
+    std::vector<int> by_position;
   };
 
   // What a rank does in a slot for the vocabulary, as indices of the kind's passes; -1 where there
@@ -162,7 +165,8 @@ class TrainingStep {
   }
 
   bool reduces_early() const {
-    const bool leave = shape_.reduces_gradients() || job_.plan.offload.optimizer;
+    const bool leave =
+        shape_.reduces_gradients() || job_.plan.offload.optimizer || job_.plan.rounded_ranks > 0;
     return leave && (job_.plan.overlap_grad_reduce || shape_.fresh_gradients);
   }
   // Whether first and last stage hold a copy of the word table each.
@@ -728,14 +732,21 @@ class TrainingStep {
   // Backward passes that are all reduced: the first begins the shares, the others add to them.
   void make_reducing_passes(RankKind& kind, const Chunk& chunk, int number,
                             OptimizerStep& optimizer, StagePasses& passes) {
-    const auto make = [&](bool adds) {
+    const auto make = [&](bool adds, const std::string& of = "") {
       std::vector<Step> steps =
           clearing_steps(reducing_steps(chunk, number, 0, chunk.last.size(), optimizer, adds));
       if (units_) steps = units_->gathering(steps, ShardedUnits::Phase::kBackward);
       const bool first = !adds && !keeps_weight_versions(job_.plan);
-      return add_pass(kind, std::to_string(chunk.stage->index) + (first ? "B_first" : "B"),
+      return add_pass(kind, std::to_string(chunk.stage->index) + (first ? "B_first" : "B") + of,
                       chunk.stage->index, std::move(steps));
     };
+    for (std::int64_t p = 0; p < 2 * job_.plan.rounded_ranks; ++p) {
+      if (p >= job_.plan.micro_batches) break;
+      units_->at_position(p % job_.plan.rounded_ranks);
+      passes.by_position.push_back(
+          make(p >= job_.plan.rounded_ranks, "_of" + std::to_string(p % job_.plan.rounded_ranks)));
+    }
+    if (!passes.by_position.empty()) return;
     if (keeps_weight_versions(job_.plan)) {
       const int only = make(false);
       std::fill(std::begin(passes.of), std::end(passes.of), only);
@@ -934,10 +945,15 @@ class TrainingStep {
   }
 
   // -1 for the weight half of a stage without matrices.
-  static int pass_of(const Action& action, int number, const LastActions& last,
-                     StagePasses& passes) {
+  int pass_of(const Action& action, int number, const LastActions& last,
+                     StagePasses& passes) const {
     if (action.kind == ActionKind::kForward) {
       return std::exchange(passes.first_forward, passes.forward);
+    }
+    if (!passes.by_position.empty()) {
+      const auto here = static_cast<std::size_t>(action.micro_batch);
+      const auto ranks = static_cast<std::size_t>(job_.plan.rounded_ranks);
+      return passes.by_position[here < ranks ? here : ranks + here % ranks];
     }
     if (passes.first_backward >= 0) return std::exchange(passes.first_backward, -1);
     const auto index = static_cast<std::size_t>(action.kind);
@@ -1053,6 +1069,10 @@ Job reference_job(const Job& job) {
   plan.weights_in_8_bits = job.plan.weights_in_8_bits;
   plan.optimizer = job.plan.optimizer;
   plan.moe = job.plan.moe;
+  if (job.plan.dp_kind == DataParallelKind::kZeroPlusPlus && job.plan.dp > 1) {
+    plan.rounded_ranks = job.plan.dp;
+    plan.rounded_neighbours = job.plan.shard;
+  }
   if (keeps_weight_versions(job.plan)) {
     for (int rank = 0; rank < job.plan.pp; ++rank) {
       plan.weight_delays.insert(

@@ -29,7 +29,6 @@ TEST(NotYetBuilt, NamesTheRuleOfEachKey) {
   };
   for (const Case& c : {
            Case{"plan.tp_kind", "3d", "3d tensor parallelism"},
-           {"plan.dp_kind", "zero++", "zero++"},
            {"plan.param_gather_dtype", "fp4", "fp4 parameter gather"},
            {"plan.optimizer", "muon", "muon"},
            {"plan.recompute_modules", R"(["moe_act"])", "recompute_modules moe_act"},

@@ -13,6 +13,9 @@ ShardedUnits::ShardedUnits(ProgramBuilder& builder) : builder_(builder), shape_(
   // keep the gradients' own type.
   const bool fsdp = is_fsdp(builder_.job().plan.dp_kind);
   gradient_type_ = fsdp && shape_.masters ? DataType::kFp32 : shape_.gradient;
+  const ParallelPlan& plan = builder_.job().plan;
+  if (plan.dp_kind == DataParallelKind::kZeroPlusPlus || plan.rounded_ranks > 0)
+    rounding_.emplace(builder_);
 }
 
 void ShardedUnits::begin_rank() {
@@ -49,7 +52,8 @@ std::vector<Bucket> ShardedUnits::buckets(ChunkPlace place, const std::vector<Fi
     Unit unit;
     unit.layer = key.second;
     const bool root = is_fsdp(plan.dp_kind) && key.first != "layer";
-    unit.stays = shape_.pp > 1 || root || (is_fsdp(plan.dp_kind) && !plan.reshard_after_forward);
+    unit.stays = shape_.pp > 1 || root || (rounding_ && rounding_->is_reference()) ||
+                 (is_fsdp(plan.dp_kind) && !plan.reshard_after_forward);
     const auto number = static_cast<int>(units_.size());
     for (const FiredTensor& member : members) {
       unit_of_[{member.tensor.parameter, member.tensor.layer}] = number;
@@ -101,7 +105,9 @@ int ShardedUnits::find_or_make_form(const std::string& name, const Bucket& bucke
     return other.name == base || other.name.starts_with(base + "-");
   });
   fresh.name = alike == 0 ? base : base + "-" + std::to_string(alike + 1);
-  fresh.shard.elements = (bucket.elements + shape_.shard_ranks - 1) / shape_.shard_ranks;
+  // Shares of rounded units are whole blocks.
+  const std::int64_t unit = rounding_ ? kRoundingBlock : 1, cut = shape_.shard_ranks * unit;
+  fresh.shard.elements = (bucket.elements + cut - 1) / cut * unit;
   fresh.shard = make_shard(fresh);
   if (builder_.job().plan.offload.parameters) {
     fresh.up =
@@ -269,8 +275,8 @@ std::vector<Step> ShardedUnits::gathering(const std::vector<Step>& steps, Phase 
   std::vector<Step> result;
   for (std::size_t s = 0; s < steps.size(); ++s) {
     for (const std::size_t g : issued[s]) {
-      result.push_back(gather(units_[static_cast<std::size_t>(needed[g].unit)], needed[g].port,
-                              phase != Phase::kStep));
+      result.push_back(
+          gather(units_[static_cast<std::size_t>(needed[g].unit)], needed[g].port, phase));
     }
     result.push_back(
         {builder_.with_entry(steps[s].template_index, {}, awaited[s]), steps[s].layer});
@@ -279,36 +285,21 @@ std::vector<Step> ShardedUnits::gathering(const std::vector<Step>& steps, Phase 
 }
 
 // Over a pipeline whole parameters stay throughout the step: nothing limits how early they come.
-Step ShardedUnits::gather(const Unit& unit, const PortRef& port, bool joins_compute) {
+Step ShardedUnits::gather(const Unit& unit, const PortRef& port, Phase phase) {
+  const bool joins_compute = phase != Phase::kStep;
   const auto [found, fresh] =
       gather_templates_.try_emplace(GatherKey{unit.forms, port.family, joins_compute}, -1);
   if (!fresh) return {found->second, unit.layer};
-  const int stream = builder_.stream("dp");
   OperationList list(builder_.program().ports[static_cast<std::size_t>(port.family)].name);
   for (const int number : unit.forms) {
     const Form& form = forms_[static_cast<std::size_t>(number)];
-    BufferRef source = bring_up(list, form);
-    const bool came_up = form.up >= 0;
-    if (!form.shard.parameter_lives) {
-      Kernel cast;
-      cast.kind = KernelKind::kCastParameters;
-      cast.rows = form.shard.elements;
-      cast.columns = 1;
-      cast.type = DataType::kFp32;
-      cast.output = form.type;
-      list.add("cast." + form.name, cast, {source}, {{form.shard.parameter}}, Cause::kDataParallel);
-      list.last().stream = stream;
-      if (came_up) list.last().after = {list.size() - 2};
-      source = {form.shard.parameter};
+    if (!rounding_) {
+      gather(list, form);
+    } else if (phase == Phase::kBackward) {
+      rounding_->gather_backward(list, rounded(form));
+    } else {
+      rounding_->gather_forward(list, rounded(form));
     }
-    Collective collective;
-    collective.kind = CollectiveKind::kAllGather;
-    collective.elements = form.shard.elements * shape_.shard_ranks;
-    collective.type = form.type;
-    list.add("gather." + form.name, collective, {source}, refs(form, false), Cause::kDataParallel);
-    list.last().stream = stream;
-    list.last().group = builder_.shard_group();
-    if (came_up) list.last().after = {list.size() - 2};
   }
   if (joins_compute) list.at(0).joins = {0};
   list.last().releases = {{port.family, 0}};
@@ -316,14 +307,74 @@ Step ShardedUnits::gather(const Unit& unit, const PortRef& port, bool joins_comp
   return {found->second, unit.layer};
 }
 
+RoundedUnit ShardedUnits::rounded(const Form& form) const {
+  RoundedUnit unit;
+  unit.name = form.name;
+  unit.per_layer = form.per_layer;
+  unit.parameters = refs(form, false);
+  unit.gradients = refs(form, true);
+  unit.type = form.type;
+  unit.share = form.shard.elements;
+  unit.parameter = form.shard.parameter;
+  return unit;
+}
+
+void ShardedUnits::gather(OperationList& list, const Form& form) {
+  const int stream = builder_.stream("dp");
+  BufferRef source = bring_up(list, form);
+  const bool came_up = form.up >= 0;
+  if (!form.shard.parameter_lives) {
+    Kernel cast;
+    cast.kind = KernelKind::kCastParameters;
+    cast.rows = form.shard.elements;
+    cast.columns = 1;
+    cast.type = DataType::kFp32;
+    cast.output = form.type;
+    list.add("cast." + form.name, cast, {source}, {{form.shard.parameter}}, Cause::kDataParallel);
+    list.last().stream = stream;
+    if (came_up) list.last().after = {list.size() - 2};
+    source = {form.shard.parameter};
+  }
+  Collective collective;
+  collective.kind = CollectiveKind::kAllGather;
+  collective.elements = form.shard.elements * shape_.shard_ranks;
+  collective.type = form.type;
+  list.add("gather." + form.name, collective, {source}, refs(form, false), Cause::kDataParallel);
+  list.last().stream = stream;
+  list.last().group = builder_.shard_group();
+  if (came_up) list.last().after = {list.size() - 2};
+}
+
 // -- Reductions
 // -------------------------------------------------------------------------------------
+
+// Adds the reduction of the unit's gradients into the share.
+void ShardedUnits::reduce_into(OperationList& list, const Form& form, BufferRef target,
+                               int stream) {
+  if (rounding_ && rounding_->is_reference()) {
+    return rounding_->add_up(list, rounded(form), target, position_);
+  }
+  if (rounding_) return rounding_->reduce(list, rounded(form), target);
+  Collective collective;
+  collective.kind = CollectiveKind::kReduceScatter;
+  collective.elements = form.shard.elements * shape_.shard_ranks;
+  collective.type = shape_.gradient;
+  list.add("reduce." + form.name, collective, refs(form, true), {target}, Cause::kDataParallel);
+  list.last().stream = stream;
+  list.last().group = builder_.shard_group();
+  if (shape_.replicas == 1) return;
+  collective.kind = CollectiveKind::kAllReduce;
+  collective.elements = form.shard.elements;
+  list.add("sum." + form.name, collective, {target}, {target}, Cause::kDataParallel);
+  list.last().stream = stream;
+  list.last().group = builder_.replica_group();
+}
 
 Step ShardedUnits::reduce(const Bucket& bucket, const std::vector<PortRef>& awaits,
                           const std::vector<int>& joins, bool adds) {
   Form& form = forms_[static_cast<std::size_t>(bucket.form)];
   std::vector<PortRef> relative = awaits;
-  ReduceKey key{bucket.form, {}, joins, adds};
+  ReduceKey key{bucket.form, {}, joins, adds, position_};
   for (PortRef& port : relative) {
     if (builder_.program().ports[static_cast<std::size_t>(port.family)].per_layer) {
       port.layer -= bucket.layer;
@@ -333,7 +384,8 @@ Step ShardedUnits::reduce(const Bucket& bucket, const std::vector<PortRef>& awai
   const auto [found, fresh] = reduce_templates_.try_emplace(std::move(key), -1);
   if (!fresh) return {found->second, bucket.layer};
 
-  const int stream = builder_.job().plan.overlap_grad_reduce ? builder_.stream("dp") : 0;
+  const bool beside = shape_.data_ranks > 1 && builder_.job().plan.overlap_grad_reduce;
+  const int stream = beside ? builder_.stream("dp") : 0;
   const bool apart = adds || gradient_type_ != shape_.gradient;
   const BufferRef target{apart ? reduced_of(form) : form.shard.gradient};
   OperationList list("reduce." + form.name + "." + std::to_string(reduce_templates_.size()));
@@ -345,23 +397,13 @@ Step ShardedUnits::reduce(const Bucket& bucket, const std::vector<PortRef>& awai
                                  form.shard.elements, gradient_type_, Cause::kDataParallel);
     list.last().joins = {offload::down(builder_)};
   }
-  Collective collective;
-  collective.kind = CollectiveKind::kReduceScatter;
-  collective.elements = form.shard.elements * shape_.shard_ranks;
-  collective.type = shape_.gradient;
-  list.add("reduce." + form.name, collective, refs(form, true), {target}, Cause::kDataParallel);
-  list.last().stream = stream;
-  list.last().group = builder_.shard_group();
-  list.last().awaits = std::move(relative);
-  list.last().joins = joins;
-  if (shape_.replicas > 1) {
-    collective.kind = CollectiveKind::kAllReduce;
-    collective.elements = form.shard.elements;
-    list.add("sum." + form.name, collective, {target}, {target}, Cause::kDataParallel);
-    list.last().stream = stream;
-    list.last().group = builder_.replica_group();
-  }
-  if (apart) {
+  const int first = list.size();
+  reduce_into(list, form, target, stream);
+  list.at(first).awaits = std::move(relative);
+  list.at(first).joins = joins;
+  const bool complete = !rounding_ || !rounding_->is_reference() ||
+                        position_ + 1 == builder_.job().plan.rounded_ranks;
+  if (apart && complete) {
     Kernel kernel;
     kernel.kind = adds ? KernelKind::kGradientAccumulate : KernelKind::kCast;
     kernel.rows = form.shard.elements;

@@ -24,6 +24,7 @@
 
 #include "sim/program/bucket.hpp"
 #include "sim/program/data/rule.hpp"
+#include "sim/program/data/zero_plus_plus.hpp"
 #include "sim/program/program_builder.hpp"
 
 namespace headway {
@@ -55,6 +56,10 @@ class ShardedUnits {
   // `joins` have come here; with `adds` the share holds those of earlier micro-batches.
   Step reduce(const Bucket& bucket, const std::vector<PortRef>& awaits,
               const std::vector<int>& joins, bool adds);
+
+  // Of a reference run of ZeRO++: whose micro-batch is reduced next, of the ranks that share out
+  // the parameters there.
+  void at_position(std::int64_t position) { position_ = position; }
 
  private:
   // Buckets that differ in nothing but their layer share families and templates.
@@ -98,7 +103,10 @@ class ShardedUnits {
   std::set<int> units_read(const Step& step) const;
   std::vector<Gather> gathers(const std::vector<Step>& steps, Phase phase);
   std::size_t issued_before(const std::vector<Gather>& gathers, std::size_t index) const;
-  Step gather(const Unit& unit, const PortRef& port, bool joins_compute);
+  Step gather(const Unit& unit, const PortRef& port, Phase phase);
+  void gather(OperationList& list, const Form& form);
+  void reduce_into(OperationList& list, const Form& form, BufferRef target, int stream);
+  RoundedUnit rounded(const Form& form) const;
   std::vector<BufferRef> refs(const Form& form, bool gradients) const;
 
   ProgramBuilder& builder_;
@@ -123,9 +131,12 @@ class ShardedUnits {
     std::vector<std::pair<int, int>> awaits;
     std::vector<int> joins;
     bool adds = false;
+    std::int64_t position = 0;
     friend auto operator<=>(const ReduceKey&, const ReduceKey&) = default;
   };
   std::map<ReduceKey, int> reduce_templates_;
+  std::optional<ZeroPlusPlus> rounding_;  // where what travels is rounded
+  std::int64_t position_ = 0;
 };
 
 }  // namespace headway
