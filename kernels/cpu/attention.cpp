@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "kernels/cpu/matrix.hpp"
 
@@ -28,7 +29,7 @@ bool masked(const HeadCore& core, std::int64_t query, std::int64_t key) {
   if (core.document_begins != nullptr && core.document_begins[query] != core.document_begins[key]) {
     return true;
   }
-  return core.causal && key > query;
+  return core.causal && (key > query || (core.window > 0 && key <= query - core.window));
 }
 
 // scores[q, k] = scale q . k
@@ -42,14 +43,20 @@ std::vector<T> scores_of(const HeadCore& core, const HeadRows<T>& queries,
   return scores;
 }
 
-// Whether every key comes after every query.
+// Whether every key comes after every query, or too far before it.
 template <typename T>
 bool all_masked(const HeadCore& core, const HeadRows<T>& queries, const HeadRows<T>& keys) {
   if (!core.causal) return false;
-  std::int64_t last = queries.position(0), first = keys.position(0);
-  for (std::int64_t i = 1; i < queries.count; ++i) last = std::max(last, queries.position(i));
-  for (std::int64_t i = 1; i < keys.count; ++i) first = std::min(first, keys.position(i));
-  return first > last;
+  const auto span = [](const HeadRows<T>& rows) {
+    std::pair<std::int64_t, std::int64_t> ends = {rows.position(0), rows.position(0)};
+    for (std::int64_t i = 1; i < rows.count; ++i) {
+      ends = {std::min(ends.first, rows.position(i)), std::max(ends.second, rows.position(i))};
+    }
+    return ends;
+  };
+  const auto [first_query, last_query] = span(queries);
+  const auto [first_key, last_key] = span(keys);
+  return first_key > last_query || (core.window > 0 && last_key <= first_query - core.window);
 }
 
 }  // namespace
@@ -343,6 +350,7 @@ HeadCore core_of(const Attention& a, const Placement& placement, const CounterRa
   return {a.head_dim,
           Layout(a).value_dim,
           a.causal,
+          a.window,
           1.0 / std::sqrt(static_cast<double>(a.head_dim)),
           drops ? placement.dropout : 0.0,
           drops ? &mask : nullptr,

@@ -33,7 +33,8 @@ struct HeadRows {
 struct HeadCore {
   std::int64_t head_dim = 0, head_dim_v = 0;
   bool causal = true;
-  double scale = 1;  // 1 / sqrt(head_dim)
+  std::int64_t window = 0;  // positions that a query sees at most, back from its own; 0: all
+  double scale = 1;         // 1 / sqrt(head_dim)
   double dropout = 0;
   const CounterRandom* mask = nullptr;  // of the sequence and head; counter: (query, key) position
   // Packed: where the document of each position begins; nullptr: a sequence is one document.

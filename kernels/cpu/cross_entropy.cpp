@@ -138,11 +138,13 @@ void fused_backward(const Kernel& kernel, const OperandsOf& operands, const Plac
 }
 
 template <typename T>
-void add_losses(const OperandsOf& operands) {
+void add_losses(const Kernel& kernel, const OperandsOf& operands) {
   const Input<T> loss(operands.read(0));
   operands.read(1, 1);
   Output<T> total(operands.write(0, 1), true);
-  for (std::int64_t i = 0; i < operands.read(0).elements(); ++i) total[0] += loss[i];
+  T sum = 0;
+  for (std::int64_t i = 0; i < operands.read(0).elements(); ++i) sum += loss[i];
+  total[0] += static_cast<T>(kernel.scale) * sum;
 }
 
 }  // namespace
@@ -168,7 +170,7 @@ void compute_cross_entropy(const Kernel& kernel, const OperandsOf& operands,
     case KernelKind::kFusedCrossEntropyBackward:
       return fused_backward<T>(kernel, operands, placement);
     default:
-      return add_losses<T>(operands);
+      return add_losses<T>(kernel, operands);
   }
 }
 

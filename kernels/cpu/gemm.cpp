@@ -88,10 +88,35 @@ void weight_gradient(const Gemm& gemm, const OperandsOf& operands, const Placeme
   if (first != n) operands.refuse("the weights' rows do not add up");
 }
 
+// As many products of equal blocks of rows.
+template <typename T>
+void batched(const Gemm& gemm, const OperandsOf& operands) {
+  const std::int64_t m = gemm.m, n = gemm.n, k = gemm.k;
+  const bool weight = gemm.role == GemmRole::kWeightGradient;
+  const bool forward = gemm.role == GemmRole::kForward;
+  const std::int64_t left = forward ? m * k : m * n, right = weight ? m * k : n * k;
+  const std::int64_t product = forward ? m * n : weight ? n * k : m * k;
+  if (gemm.bias || gemm.accumulate) operands.refuse("batched products have no epilogue");
+  const Input<T> a(operands.read(0, gemm.batch * left)), b(operands.read(1, gemm.batch * right));
+  Output<T> y(operands.write(0, gemm.batch * product), false);
+  std::vector<T> cut_a, cut_b;
+  const T* a_data = multiplicand(a.data(), gemm.batch * left, gemm.type, cut_a);
+  const T* b_data = multiplicand(b.data(), gemm.batch * right, gemm.type, cut_b);
+  const Transposed first = weight ? Transposed::kYes : Transposed::kNo;
+  const Transposed second = forward ? Transposed::kYes : Transposed::kNo;
+  const std::int64_t rows = weight ? n : m, columns = forward ? n : k;
+  const std::int64_t inner = forward ? k : weight ? m : n;
+  for (std::int64_t i = 0; i < gemm.batch; ++i) {
+    multiply(first, second, rows, columns, inner, T{1}, a_data + i * left, forward ? k : n,
+             b_data + i * right, k, T{0}, y.data() + i * product, columns);
+  }
+}
+
 }  // namespace
 
 template <typename T>
 void compute_gemm(const Gemm& gemm, const OperandsOf& operands, const Placement& placement) {
+  if (gemm.batch > 1) return batched<T>(gemm, operands);
   if (gemm.role == GemmRole::kWeightGradient) {
     return weight_gradient<T>(gemm, operands, placement);
   }

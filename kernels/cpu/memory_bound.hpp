@@ -32,5 +32,8 @@ void compute_mix(const Kernel& kernel, const OperandsOf& operands);  // of two r
 template <typename T>
 void compute_update(const Kernel& kernel, const OperandsOf& operands,
                     const Placement& placement);  // norm, clipping, optimizers
+template <typename T>
+void compute_direction(const Kernel& kernel, const OperandsOf& operands,
+                       const Placement& placement);  // of optimizers that work on whole matrices
 
 }  // namespace headway

@@ -80,12 +80,13 @@ void compute_kernel(const Kernel& kernel, const OperandsOf& operands, const Plac
     case KernelKind::kSgd:
     case KernelKind::kAdam:
     case KernelKind::kLion:
+    case KernelKind::kDecayedStep:
+      return compute_update<T>(kernel, operands, placement);
     case KernelKind::kMomentum:
     case KernelKind::kNormalise:
     case KernelKind::kWeightedSum:
     case KernelKind::kFactoredDirection:
-    case KernelKind::kDecayedStep:
-      return compute_update<T>(kernel, operands, placement);
+      return compute_direction<T>(kernel, operands, placement);
   }
   operands.refuse("the CPU executor does not know this kernel");
 }

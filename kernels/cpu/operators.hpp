@@ -19,12 +19,18 @@
 namespace headway {
 
 // Constants of the update rules that a Program does not carry. AdamW: Loshchilov and Hutter 2017;
-// the defaults are PyTorch's.
+// the defaults are PyTorch's. Lion: arXiv 2302.06675, section 5. Muon: Jordan et al. 2024.
+// Adafactor: arXiv 1804.04235, algorithms 4 to 6.
 struct OptimizerConstants {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.01;
+  double lion_beta2 = 0.99;
+  double momentum = 0.95;                 // Muon
+  double decay_exponent = 0.8;            // Adafactor: the moments decay by 1 - step^-0.8
+  double squared_epsilon = 1e-30;         // Adafactor: added to each square
+  double largest_root_mean_square = 1.0;  // Adafactor: of an update, which is scaled down to it
 };
 
 // Where a rank's part of an operation lies in the whole, and the step's constants. Dropout draws
@@ -41,7 +47,7 @@ struct Placement {
   std::int64_t first_head = 0;    // attention
   // Of packed sequences (Program::packs), for attention; nullptr: none are.
   const std::vector<std::vector<std::int64_t>>* packs = nullptr;
-  std::int64_t run = 0;           // of Gemm::runs, which this rank has; first_row: the product's
+  std::int64_t run = 0;  // of Gemm::runs, which this rank has; first_row: the product's
   double dropout = 0;
   double learning_rate = 0;
   double clip_norm = 0;

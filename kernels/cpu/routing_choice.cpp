@@ -126,14 +126,16 @@ void choose_backward(const Routing& routing, const OperandsOf& operands) {
       inner += w[j] * dw[j];
       picked += s[choice[static_cast<std::size_t>(t * k + j)]];
     }
-    for (std::int64_t e = 0; sigmoid && e < experts; ++e) dscores[static_cast<std::size_t>(e)] -= mean;
+    for (std::int64_t e = 0; sigmoid && e < experts; ++e)
+      dscores[static_cast<std::size_t>(e)] -= mean;
     for (std::int64_t j = 0; j < k; ++j) {
       const auto e = static_cast<std::size_t>(choice[static_cast<std::size_t>(t * k + j)]);
       if (sigmoid) dscores[e] += (dw[j] - inner) / picked;
       if (routing.score == RouterScore::kSoftmax) dscores[e] += dw[j];
     }
     T centre = 0;
-    for (std::int64_t e = 0; e < experts; ++e) centre += s[e] * dscores[static_cast<std::size_t>(e)];
+    for (std::int64_t e = 0; e < experts; ++e)
+      centre += s[e] * dscores[static_cast<std::size_t>(e)];
     for (std::int64_t e = 0; e < experts; ++e) {
       const T ds = dscores[static_cast<std::size_t>(e)];
       dl[e] = sigmoid ? ds * s[e] * (T{1} - s[e]) : s[e] * (ds - centre);

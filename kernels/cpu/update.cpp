@@ -22,9 +22,21 @@ void in_chunks(const Operand& operand, Visit visit) {
   }
 }
 
+// A total of several elements takes as many equal runs of its operand, one matrix each.
+template <typename T>
+void squared_norms(const OperandsOf& operands, std::int64_t runs) {
+  const std::int64_t run = operands.read(0).elements() / runs;
+  const Input<T> x(operands.read(0, run * runs));
+  operands.read(1, runs);
+  Output<T> total(operands.write(0, runs), true);
+  for (std::int64_t i = 0; i < run * runs; ++i) total[i / run] += x[i] * x[i];
+}
+
 template <typename T>
 void squared_norm(const OperandsOf& operands) {
   if (operands.reads() < 2) operands.refuse("expected gradients and the total");
+  if (operands.write(0).elements() > 1)
+    return squared_norms<T>(operands, operands.write(0).elements());
   double sum = 0;
   for (std::size_t i = 0; i + 1 < operands.reads(); ++i) {
     in_chunks<T>(operands.read(i), [&](std::int64_t, const std::vector<T>& values) {
@@ -140,6 +152,38 @@ void adam(const OperandsOf& operands, const Placement& placement) {
   });
 }
 
+// Lion (arXiv 2302.06675, algorithm 2): the sign of a mean of momentum and gradient.
+template <typename T>
+void lion(const OperandsOf& operands, const Placement& placement) {
+  if (operands.writes() < 2) operands.refuse("it writes no master copy and a moment");
+  const OptimizerConstants& c = placement.optimizer;
+  const T rate = static_cast<T>(placement.learning_rate);
+  const T decay = static_cast<T>(1.0 - placement.learning_rate * c.weight_decay);
+  const T beta1 = static_cast<T>(c.beta1), beta2 = static_cast<T>(c.lion_beta2);
+  const FlatUpdate<T> flat(operands, 1);
+  const std::int64_t moments = operands.write(flat.masters()).elements();
+  if (moments < flat.master_elements()) operands.refuse("the moment is shorter than the master");
+  Output<T> moment(operands.write(flat.masters(), moments), true);
+  const Input<T> old(operands.read(operands.reads() - 1, moments));
+  flat.for_each([&](std::int64_t i, T& master, T gradient) {
+    if (i >= moments) return;
+    const T mean = beta1 * old[i] + (T{1} - beta1) * gradient;
+    const T sign = static_cast<T>((mean > 0) - (mean < 0));
+    master = master * decay - rate * sign;
+    moment[i] = beta2 * old[i] + (T{1} - beta2) * gradient;
+  });
+}
+
+// A step along a direction that another kernel has found, with decoupled decay.
+template <typename T>
+void decayed_step(const Kernel& kernel, const OperandsOf& operands, const Placement& placement) {
+  const T rate = static_cast<T>(placement.learning_rate * kernel.scale);
+  const T decay = static_cast<T>(1.0 - placement.learning_rate * placement.optimizer.weight_decay);
+  FlatUpdate<T>(operands, 0).for_each([&](std::int64_t, T& master, T direction) {
+    master = master * decay - rate * direction;
+  });
+}
+
 }  // namespace
 
 template <typename T>
@@ -155,6 +199,10 @@ void compute_update(const Kernel& kernel, const OperandsOf& operands, const Plac
       return sgd<T>(operands, placement);
     case KernelKind::kAdam:
       return adam<T>(operands, placement);
+    case KernelKind::kLion:
+      return lion<T>(operands, placement);
+    case KernelKind::kDecayedStep:
+      return decayed_step<T>(kernel, operands, placement);
     default:
       operands.refuse("the CPU executor does not know this update");
   }

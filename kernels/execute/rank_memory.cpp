@@ -243,7 +243,7 @@ void RankMemory::deliver(int allocation) {
 
 void RankMemory::fill_text(int allocation) {
   const BufferFamily& of = family(allocation);
-  const std::int64_t shift = of.initial == InitialValue::kTargets ? 1 : 0;
+  const std::int64_t shift = of.ahead + (of.initial == InitialValue::kTargets ? 1 : 0);
   const Program& program = *plan_.program;
   const Allocation& planned = rank_plan_.allocations[static_cast<std::size_t>(allocation)];
   const std::int64_t first_sample =
@@ -259,7 +259,7 @@ void RankMemory::fill_text(int allocation) {
   for (std::int64_t i = 0; i < of.elements(); ++i) {
     const std::int64_t sample = first_sample + map.sequence(first_row + i);
     if (sample != of_sample) {
-      text = sample_tokens(seed_, sample, program.sequence_length, program.vocab_size);
+      text = sample_tokens(seed_, sample, program.sequence_length + of.ahead, program.vocab_size);
       of_sample = sample;
     }
     tokens[static_cast<std::size_t>(i)] =

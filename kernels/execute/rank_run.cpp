@@ -31,6 +31,12 @@ std::pair<std::size_t, std::size_t> gradients_read(const PlannedOperation& plann
       return {writes, reads};
     case KernelKind::kAdam:
       return {writes - 2, reads - 2};
+    case KernelKind::kLion:
+      return {writes - 1, reads - 1};
+    case KernelKind::kMomentum:
+      return {0, reads - 1};
+    case KernelKind::kFactoredDirection:
+      return {0, 1};
     default:
       return {0, 0};
   }
@@ -40,7 +46,9 @@ std::pair<std::size_t, std::size_t> gradients_read(const PlannedOperation& plann
 std::size_t parameters_written(const PlannedOperation& planned) {
   const Kernel* kernel = kernel_of(planned);
   if (kernel == nullptr) return 0;
-  if (kernel->kind == KernelKind::kSgd) return planned.writes.size();
+  if (kernel->kind == KernelKind::kSgd || kernel->kind == KernelKind::kDecayedStep)
+    return planned.writes.size();
+  if (kernel->kind == KernelKind::kLion) return planned.writes.size() - 1;
   return kernel->kind == KernelKind::kAdam ? planned.writes.size() - 2 : 0;
 }
 
@@ -229,7 +237,7 @@ void RankRun::note_after(const PlannedOperation& planned) {
   if (kernel != nullptr && kernel->kind == KernelKind::kLossSum) {
     double sum = 0;
     for (const double loss : memory_.values(planned.reads.front())) sum += loss;
-    numbers_.losses[planned.micro_batch] += sum;
+    numbers_.losses[planned.micro_batch] += kernel->scale * sum;
     loss_total_ = planned.writes.front();
   }
   if (!options_.checked) return;

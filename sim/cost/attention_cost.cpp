@@ -53,8 +53,7 @@ Attention shape_of(const AttentionPoint& point, const AttentionRate& rate) {
 
 Flops executed_flops(const Attention& attention) {
   double flops = 2.0 * static_cast<double>(attention.batch * attention.heads) *
-                 static_cast<double>(attention.sequence_q) *
-                 static_cast<double>(attention.sequence_kv) *
+                 static_cast<double>(attention.sequence_q) * keys_met(attention) *
                  static_cast<double>(attention.head_dim + attention.head_dim_v);
   if (attention.causal) flops *= 0.5;
   if (attention.backward) flops *= kBackwardFlops;
@@ -63,7 +62,7 @@ Flops executed_flops(const Attention& attention) {
 
 double model_seconds(const AttentionRate& rate, int multiprocessors, const Attention& attention) {
   const double head_dim = 0.5 * static_cast<double>(attention.head_dim + attention.head_dim_v);
-  const double sequence = static_cast<double>(attention.sequence_kv);
+  const double sequence = keys_met(attention);
   const double half = attention.causal ? rate.half_sequence : rate.half_sequence_full;
   const double blocks = static_cast<double>(attention.batch * attention.heads *
                                             ((attention.sequence_q + kBlockRows - 1) / kBlockRows));
@@ -112,6 +111,11 @@ Price AttentionCost::price(const Attention& attention, Regime regime) const {
   if (correction.distance <= kMeasuredDistance) price.grade = Grade::kMeasured;
   if (correction.distance <= 0) price.band = std::min(price.band, kRepeatBand);
   if (!rate_.points.empty() && correction.distance > kFarDistance) {
+    price.grade = Grade::kExtrapolated;
+    price.band *= 2;
+  }
+  // No window has been measured: what its blocks at the far edge compute in vain is not known.
+  if (attention.window > 0) {
     price.grade = Grade::kExtrapolated;
     price.band *= 2;
   }

@@ -9,7 +9,8 @@
 namespace headway {
 
 // FLOPs by the convention of the FlashAttention papers: 2 b h sq skv (dqk + dv), halved where
-// causal, 2.5 times that backward.
+// causal, 2.5 times that backward. Of a window the keys met count (keys_met), and the rate is that
+// of a sequence as long: a block of queries passes over as many.
 Flops executed_flops(const Attention& attention);
 
 // Seconds by the rate alone, burst.

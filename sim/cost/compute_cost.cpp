@@ -129,12 +129,12 @@ Price ComputeCost::price(const Gemm& gemm) const {
                        "the profile has no entry for matrix multiplications of " +
                            std::string(name(gemm.type)) + " inputs; it has " + any_of(known));
   }
-  return cost->second.price(executed_shape(gemm), gemm.role, regime_);
+  return cost->second.price(executed_shape(gemm), gemm.role, regime_, gemm.batch);
 }
 
-// One launch over all experts, each of which is a matrix multiplication of its own with the even share
-// of the rows: their tiles fill the device together, as in a batched product, but a last tile of rows
-// is each expert's own. No grouped product has been measured here.
+// One launch over all experts, each of which is a matrix multiplication of its own with the even
+// share of the rows: their tiles fill the device together, as in a batched product, but a last tile
+// of rows is each expert's own. No grouped product has been measured here.
 Price ComputeCost::price(const GroupedGemm& gemm) const {
   const auto cost = tables_->gemms.find(gemm.type);
   Gemm each;
@@ -206,9 +206,9 @@ Price ComputeCost::price(const Routing& routing) const {
   const MemoryModel& memory = profile_.memory;
   const double rate = memory.efficiency * profile_.device.memory_bandwidth.bytes_per_second;
   const auto bytes = static_cast<double>(bytes_moved(routing).count);
-  return {Time::from_seconds(bytes / rate +
-                             headway::launches(routing) * memory.per_kernel.seconds()),
-          std::max(memory.grade, Grade::kExtrapolated), std::max(memory.band, kRoutingBand)};
+  return {
+      Time::from_seconds(bytes / rate + headway::launches(routing) * memory.per_kernel.seconds()),
+      std::max(memory.grade, Grade::kExtrapolated), std::max(memory.band, kRoutingBand)};
 }
 
 Price ComputeCost::price(const Kernel& kernel) const {

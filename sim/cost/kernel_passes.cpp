@@ -164,8 +164,9 @@ Passes passes(const Kernel& kernel) {
       return {3, 2, 0, 1};
     case KernelKind::kMomentum:  // gradient and momentum read; momentum and direction written
       return {2, 2, 0, 1};
-    case KernelKind::kFactoredDirection:  // squares summed, then the gradient read once more
-      return {2, 1, 0, 2};
+    case KernelKind::kFactoredDirection:  // squares summed; gradient and moments give the update,
+                                          // which is scaled down by its own size
+      return {2, 3, 0, 3};
     case KernelKind::kDecayedStep:
     case KernelKind::kWeightedSum:
       return {2, 1, 0, 1};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 
 namespace headway {
@@ -203,7 +204,14 @@ std::optional<Attention> computed_part(const Attention& attention, std::int64_t 
   if (!attention.causal || attention.ring == 1) return attention;
   Attention part = attention;
   if (attention.order == TokenOrder::kContiguous) {
-    if (attention.gathered) {
+    if (attention.gathered && attention.window > 0) {
+      // Its queries see what stands before them, at most the window: the mean over its run.
+      const double first = real(place * attention.sequence_q), run = real(attention.sequence_q);
+      const double full = std::clamp(real(attention.window) - first, 0.0, run);
+      const double seen = full * (first + full / 2) + (run - full) * real(attention.window);
+      part.sequence_kv = std::max<std::int64_t>(1, std::llround(seen / run));
+      part.causal = false;
+    } else if (attention.gathered) {
       if (place == 0) {
         part.sequence_kv = attention.sequence_q;
       } else {

@@ -182,7 +182,7 @@ enum class KernelKind : std::uint8_t {
   kMixForward,          // a[rows, columns], b, logits fp32[rows, 2]    -> y (a and b by the softmax of
                         //   a row's two logits)
   kMixBackward,         // dy, a, b, logits                             -> da, db, dlogits
-  kSquaredNorm,         // x..., total fp64[1]                          -> total (accumulates)
+  kSquaredNorm,         // x..., total fp64[1] (or [n]: of n equal runs) -> total (accumulates)
   kClip,                // total (squared), gradient...                 -> gradient... (scaled if over limit)
   kValidateNorm,        // total fp64[1] (squared)                      -> validated (the same; a total over
                         //   the limit is refused: it would have been clipped)
@@ -191,7 +191,7 @@ enum class KernelKind : std::uint8_t {
   kLion,                // master..., gradient..., m                    -> master..., m
   kMomentum,            // gradient..., m                               -> m, y (Nesterov's: the gradient
                         //   and the decayed m)
-  kNormalise,           // x, total fp64[1] (squared)                   -> y (x over the norm)
+  kNormalise,           // x, total fp64[n] (of n equal runs, squared)  -> y (each over its norm)
   kWeightedSum,         // a, b                                         -> y (scale a + other_scale b)
   kFactoredDirection,   // gradient[rows, columns], r fp32[rows], c fp32[columns]
                         //   -> r, c, y (Adafactor's; of a vector, one column, c is not there)

@@ -97,6 +97,7 @@ class JobReader : public JobFrame {
     apply_framework_rules(section);
     resolve_gradients(section);
     resolve_quantisation(section);
+    check_graphs();
     reading.not_built = std::move(not_built_);
     std::move(plan_.not_built.begin(), plan_.not_built.end(),
               std::back_inserter(reading.not_built));
@@ -173,14 +174,40 @@ class JobReader : public JobFrame {
     if (section.boolean("compile", false).value_or(false)) {
       not_yet(not_built_, section, "compile", "compiled models (torch.compile)");
     }
+    read_graph_scope(section, software);
+  }
+
+  void read_graph_scope(JobSection& section, Software& software) {
     const auto scope = section.optional_words(
         "cuda_graph_scope",
         {"layer", "attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"});
     if (!scope) return;
     if (software.launch == Launch::kEager) {
       notes_.push_back("software.cuda_graph_scope has no effect: launch is eager");
-    } else if (!scope->empty()) {
-      not_yet(not_built_, section, "cuda_graph_scope", "CUDA graphs over a part of the model");
+      return;
+    }
+    GraphScope& graphs = software.graph_scope;
+    for (const std::string& word : *scope) {
+      if (word == "layer") graphs.layer = true;
+      if (word == "attn") graphs.attention = true;
+      if (word == "mlp") graphs.mlp = true;
+      if (word == "moe") graphs.experts = true;
+      if (word == "moe_router") graphs.router = true;
+      if (word == "moe_preprocess") graphs.preprocess = true;
+      if (word == "mamba")
+        notes_.push_back("software.cuda_graph_scope mamba has no effect: no layer is one of Mamba");
+    }
+    // Nothing that the model has is captured: then all is launched as ever.
+    if (!graphs.any() && !scope->empty()) software.launch = Launch::kEager;
+    // Megatron-LM refuses both (transformer_config.py).
+    if (graphs.preprocess && !graphs.router) {
+      section.problem("cuda_graph_scope",
+                      "moe_preprocess is captured with what stands before it; expected moe_router "
+                      "beside it");
+    }
+    if (graphs.experts && graphs.router) {
+      section.problem("cuda_graph_scope",
+                      "moe and moe_router: the one holds the other; expected one of the two");
     }
   }
 
@@ -249,7 +276,10 @@ class JobReader : public JobFrame {
       not_yet(not_built_, root_, "model", std::move(rule));
     };
     if (model_->position_embedding == PositionEmbedding::kAlibi) refuse("ALiBi position embedding");
-    if (model_->num_nextn_predict_layers > 0) refuse("multi-token prediction");
+    if (model_->num_nextn_predict_layers == 0) return;
+    if (model_->position_embedding == PositionEmbedding::kLearned)
+      refuse("multi-token prediction with learned positions");
+    if (software_ && software_->dropout > 0) refuse("multi-token prediction with dropout");
   }
 
   void read_batch() {
@@ -303,9 +333,6 @@ class JobReader : public JobFrame {
   }
 
   void check_lengths() {
-    if (model_->sliding_window && *model_->sliding_window < *sequence_length_) {
-      not_yet(not_built_, root_, "model", "sliding-window attention");
-    }
     const bool learned = model_->position_embedding == PositionEmbedding::kLearned;
     if (learned && model_->max_positions > 0 && model_->max_positions < *sequence_length_) {
       notes_.push_back("the model's " + std::to_string(model_->max_positions) +
@@ -517,6 +544,20 @@ class JobReader : public JobFrame {
     }
   }
 
+  // A graph is captured once: what it holds must have the same shape in every step.
+  void check_graphs() {
+    if (!software_ || !model_ || model_->num_experts == 0) return;
+    if (software_->launch != Launch::kCudaGraph) return;
+    const GraphScope& graphs = software_->graph_scope;
+    const ExpertKind kind = plan_.plan.moe.kind;
+    const bool filled_up = kind != ExpertKind::kMegatron && kind != ExpertKind::kDeepseek;
+    if (filled_up || !(graphs.layer || graphs.experts)) return;
+    root_.problem("software", std::string("cuda_graph_scope ") + (graphs.layer ? "layer" : "moe") +
+                                  ": experts of kind " + std::string(name(kind)) +
+                                  " take as many tokens as come; expected attn, moe_router and "
+                                  "moe_preprocess, or a kind that is filled up to its capacity");
+  }
+
   // The gradients' type follows the framework's way of accumulating, and the other way round where
   // the job names the type.
   void resolve_gradients(const JobSection& section) {
@@ -549,9 +590,9 @@ class JobReader : public JobFrame {
     }
     const Bytes first = software_->first_bucket;
     if (plan.dp_kind == DataParallelKind::kDdp && first.count > 0 && plan.bucket_elements) {
-      plan.first_bucket_elements = std::min(
-          *plan.bucket_elements,
-          std::max<std::int64_t>(1, first.count / size_of(plan.gradient_type, 1).count));
+      plan.first_bucket_elements =
+          std::min(*plan.bucket_elements,
+                   std::max<std::int64_t>(1, first.count / size_of(plan.gradient_type, 1).count));
     }
   }
 

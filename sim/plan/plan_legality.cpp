@@ -37,6 +37,8 @@ class Legality {
     check_overlapped_passes();
     check_pipeline();
     check_data_parallelism(reading_, context_, section_, dp_, notes_);
+    check_optimizer();
+    check_predictions();
     note_what_has_no_effect();
   }
 
@@ -158,11 +160,23 @@ class Legality {
       return;
     }
     plan_.ulysses_degree = static_cast<int>(degree);
+    check_window(cp / degree);
     if (context_.model && context_.model->latent_attention) {
       not_yet(reading_.not_built, section_, "cp", "latent attention with context parallelism");
     }
     check_exchanged_heads(degree);
     check_dealt_tokens(cp, cp / degree);
+  }
+
+  // TransformerEngine refuses this too (attention/dot_product_attention/context_parallel.py): the
+  // blocks that a ring passes on are masked by their place alone.
+  void check_window(std::int64_t ring) {
+    if (ring == 1 || plan_.cp_kind == ContextParallelKind::kAllGather) return;
+    if (!context_.model || !context_.model->sliding_window || !context_.sequence_length) return;
+    if (*context_.model->sliding_window >= *context_.sequence_length) return;
+    problem("cp_kind",
+            std::string(name(plan_.cp_kind)) + " does not go with the model's window of " +
+                text(*context_.model->sliding_window) + " tokens; expected ulysses or allgather");
   }
 
   void check_exchanged_heads(std::int64_t degree) {
@@ -242,7 +256,7 @@ class Legality {
     check_expert_kind();
     check_dispatch();
     const std::string& kind = reading_.dp_kind;
-    if (kind == "zero2" || kind == "zero3" || kind == "zero++" || kind == "fsdp" || kind == "hsdp")
+    if (kind == "zero++" || kind == "hsdp")
       not_yet(reading_.not_built, section_, "dp_kind", kind + " with experts");
     if (!reading_.ep || !reading_.etp) return;
     check_expert_degrees(*reading_.ep, *reading_.etp);
@@ -350,6 +364,16 @@ class Legality {
     }
   }
 
+  void check_predictions() {
+    if (!context_.model || context_.model->num_nextn_predict_layers == 0) return;
+    if (reading_.tp.value_or(1) > 1 && plan_.tp_kind != TensorKind::k1d) {
+      not_yet(reading_.not_built, section_, "tp_kind",
+              std::string(name(plan_.tp_kind)) + " with multi-token prediction");
+    }
+    if (plan_.schedule == "pipedream")
+      not_yet(reading_.not_built, section_, "schedule", "pipedream with multi-token prediction");
+  }
+
   void check_pipeline() {
     if (!reading_.pp) return;
     // A value that was wrong or is left open leaves nothing to judge.
@@ -395,6 +419,9 @@ class Legality {
       not_yet(reading_.not_built, section_, "vocabulary", what + " with schedule " + schedule.name);
     }
     if (plan_.vocabulary == Vocabulary::kRedistributed) return;
+    if (context_.model && context_.model->num_nextn_predict_layers > 0) {
+      not_yet(reading_.not_built, section_, "vocabulary", what + " with multi-token prediction");
+    }
     if (plan_.sequence_parallel && plan_.tp > 1) {
       not_yet(reading_.not_built, section_, "vocabulary", what + " with sequence parallelism");
     }
@@ -428,6 +455,27 @@ class Legality {
         return;
       }
     }
+  }
+
+  // Optimizers that look at whole matrices, where these are in pieces.
+  void check_optimizer() {
+    const std::string& optimizer = plan_.optimizer;
+    if (optimizer != "muon" && optimizer != "adafactor") return;
+    const auto refuse = [&](const std::string& with) {
+      not_yet(reading_.not_built, section_, "optimizer", optimizer + " with " + with);
+    };
+    if (!reading_.dp_kind.empty() && reading_.dp_kind != "ddp")
+      refuse("dp_kind " + reading_.dp_kind);
+    if (plan_.offload.optimizer) refuse("an offloaded optimizer");
+    if (plan_.schedule == "pipedream") refuse("schedule pipedream");
+    const std::int64_t tp = reading_.tp.value_or(1);
+    if (optimizer == "adafactor" && tp > 1) refuse("tensor parallelism");
+    if (optimizer == "muon" && tp > 1 && plan_.tp_kind != TensorKind::k1d)
+      refuse(std::string(name(plan_.tp_kind)) + " tensor parallelism");
+    if (optimizer == "muon" && context_.model && context_.model->num_key_value_heads % tp != 0)
+      refuse("fewer key-value heads than tp ranks");
+    if (context_.model && context_.model->num_experts > 0 && reading_.etp.value_or(1) > 1)
+      refuse("experts split over etp");
   }
 
   // One pipeline rank runs forward and backward in turn, whatever schedule is named.
@@ -496,6 +544,17 @@ class Legality {
     }
     if (plan_.recompute != Recompute::kSelective)
       note("recompute_modules", "recompute is not selective");
+    if (context_.model) {
+      drop_missing_parts("recompute_modules", plan_.recomputed_parts);
+      drop_missing_parts("recompute_keep", plan_.kept_parts);
+    }
+    if (plan_.moe.shared_overlap && plan_.recompute == Recompute::kSelective &&
+        plan_.recomputed_parts.shared_experts) {
+      // Megatron-LM refuses this too (transformer_config.py).
+      problem("recompute_modules",
+              "shared_experts do not go with plan.moe.shared_overlap: what is computed beside the "
+              "exchange cannot be run again alone; expected one of the two");
+    }
     note_depth();
     if (!context_.model) return;
     if (context_.model->num_experts > 0) {
@@ -506,6 +565,25 @@ class Legality {
     if (reading_.ep.value_or(1) > 1) note("ep", "the model has no experts");
     plan_.ep = 1;
     plan_.etp = 1;
+  }
+
+  // Parts that no layer of the model has.
+  void drop_missing_parts(const char* key, LayerParts& parts) {
+    const Transformer& model = *context_.model;
+    const auto drop = [&](bool& part, const char* word, const char* why) {
+      if (part && section_.given(key)) {
+        notes_.push_back("plan." + std::string(key) + " " + word + " has no effect: " + why);
+      }
+      part = false;
+    };
+    if (!model.latent_attention)
+      drop(parts.up_projections, "mla_up_proj", "the model has no latent attention");
+    if (model.num_experts == 0) {
+      drop(parts.expert_activation, "moe_act", "the model has no experts");
+      drop(parts.experts, "moe", "the model has no experts");
+    }
+    if (model.num_experts == 0 || model.experts.shared_intermediate_size == 0)
+      drop(parts.shared_experts, "shared_experts", "the model has no shared experts");
   }
 
   void note_tensor_and_context() {

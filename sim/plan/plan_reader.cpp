@@ -183,7 +183,6 @@ class PlanReader {
     const auto optimizer =
         section_.choice("optimizer", {"adamw", "adafactor", "sgd", "lion", "muon"}, "adamw");
     plan.optimizer = optimizer.value_or("adamw");
-    if (plan.optimizer != "adamw" && plan.optimizer != "sgd") refuse("optimizer", plan.optimizer);
     const auto offload =
         section_.optional_words("offload", {"optimizer", "parameters", "activations"});
     for (const std::string& word : offload.value_or(Words{})) {
@@ -208,25 +207,23 @@ class PlanReader {
     const auto keep = section_.optional_words("recompute_keep", module_words);
     // Selective recomputation without a list is that of the attention core.
     if (modules && plan.recompute == Recompute::kSelective) {
-      plan.recomputed_parts = layer_parts("recompute_modules", *modules);
+      plan.recomputed_parts = layer_parts(*modules);
     }
     if (keep && plan.recompute == Recompute::kFull) {
-      plan.kept_parts = layer_parts("recompute_keep", *keep);
+      plan.kept_parts = layer_parts(*keep);
     }
   }
 
-  LayerParts layer_parts(const char* key, const Words& words) {
+  static LayerParts layer_parts(const Words& words) {
     LayerParts parts;
     for (const std::string& word : words) {
-      if (word == "core_attn" || word == "core_attention") {
-        parts.core_attention = true;
-      } else if (word == "layernorm") {
-        parts.norms = true;
-      } else if (word == "mlp") {
-        parts.mlp = true;
-      } else {
-        refuse(key, std::string(key) + " " + word);
-      }
+      if (word == "core_attn" || word == "core_attention") parts.core_attention = true;
+      if (word == "layernorm") parts.norms = true;
+      if (word == "mlp") parts.mlp = true;
+      if (word == "mla_up_proj") parts.up_projections = true;
+      if (word == "moe_act") parts.expert_activation = true;
+      if (word == "shared_experts") parts.shared_experts = true;
+      if (word == "moe") parts.experts = true;
     }
     return parts;
   }

@@ -162,6 +162,7 @@ class ResolvedJob {
     leaf("norm_kernel", std::string_view(software.fused_norm ? "fused" : "unfused"));
     leaf("fused_loss", software.fused_loss);
     leaf("launch", std::string_view(software.launch == Launch::kEager ? "eager" : "cuda_graph"));
+    if (software.graph_scope.any()) list("cuda_graph_scope", names(software.graph_scope));
     const Origin framework = Origin::kFramework;  // what only a preset can say
     leaf("fused_rotary", software.fused_rotary, framework);
     leaf("narrow_loss", software.narrow_loss, framework);
@@ -217,8 +218,7 @@ class ResolvedJob {
     if (plan.bucket_elements) leaf("bucket_elements", *plan.bucket_elements);
     leaf("overlap_grad_reduce", plan.overlap_grad_reduce);
     leaf("overlap_param_gather", plan.overlap_param_gather);
-    if (plan.dp_kind == DataParallelKind::kHorovod)
-      leaf("cycle_time", to_text(plan.cycle_time));
+    if (plan.dp_kind == DataParallelKind::kHorovod) leaf("cycle_time", to_text(plan.cycle_time));
     if (plan.shard > 0) leaf("shard", plan.shard);
     if (is_fsdp(plan.dp_kind)) leaf("reshard_after_forward", plan.reshard_after_forward);
     if (shards_parameters(plan.dp_kind)) leaf("prefetch", plan.prefetch);

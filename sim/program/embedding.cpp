@@ -55,18 +55,46 @@ Kernel Embedding::kernel(KernelKind kind, std::int64_t rows) const {
   return result;
 }
 
+void Embedding::look_up(OperationList& list, const std::string& prefix, BufferRef tokens,
+                        BufferRef own) {
+  const BufferRef whole = apart() ? BufferRef{whole_} : own;
+  list.add(prefix + "word", kernel(KernelKind::kEmbeddingForward, shape_.tokens),
+           {tokens, {builder_.parameter(word_).family}}, {whole});
+  if (apart() && position_ == kNoParameter) {
+    megatron_sequence::scatter(builder_, list, prefix + "word_scatter", whole, own, shape_.hidden);
+  } else {
+    megatron_1d::all_reduce(builder_, list, prefix + "word_all_reduce", {whole},
+                            shape_.tokens * shape_.hidden, shape_.storage);
+  }
+}
+
+BufferRef Embedding::gather_gradient(OperationList& list, const std::string& prefix,
+                                     BufferRef own_gradient) {
+  if (!apart()) return own_gradient;
+  megatron_sequence::gather(builder_, list, prefix + "gradient_gather", own_gradient,
+                            {whole_gradient_}, shape_.hidden);
+  return {whole_gradient_};
+}
+
+void Embedding::word_backward(OperationList& list, const std::string& prefix, BufferRef tokens,
+                              BufferRef gradient, bool always_adds) {
+  const Parameter& word = builder_.parameter(word_);
+  list.add(prefix + "word_zero", kernel(KernelKind::kZero, word.rows), {}, {{word.scratch}});
+  list.add(prefix + "word_backward", kernel(KernelKind::kEmbeddingBackward, shape_.tokens),
+           {tokens, gradient, {word.scratch}}, {{word.scratch}});
+  megatron_1d::accumulate(builder_, list, prefix + "word_accumulate", word, always_adds);
+}
+
+void Embedding::add_gradient(OperationList& list, const std::string& prefix, BufferRef tokens,
+                             BufferRef own_gradient, bool always_adds) {
+  word_backward(list, prefix, tokens, gather_gradient(list, prefix, own_gradient), always_adds);
+}
+
 void Embedding::make_forward() {
   OperationList list("embedding.forward");
   const BufferRef own{shape_.dropout ? undropped_ : hidden_};
   const BufferRef whole = apart() ? BufferRef{whole_} : own;
-  list.add("embedding.word", kernel(KernelKind::kEmbeddingForward, shape_.tokens),
-           {{tokens_}, {builder_.parameter(word_).family}}, {whole});
-  if (apart() && position_ == kNoParameter) {
-    megatron_sequence::scatter(builder_, list, "embedding.word_scatter", whole, own, shape_.hidden);
-  } else {
-    megatron_1d::all_reduce(builder_, list, "embedding.word_all_reduce", {whole},
-                            shape_.tokens * shape_.hidden, shape_.storage);
-  }
+  look_up(list, "embedding.", {tokens_}, own);
   if (position_ != kNoParameter) {
     list.add("embedding.position", kernel(KernelKind::kPositionForward, shape_.tokens),
              {whole, {builder_.parameter(position_).family}}, {whole});
@@ -91,23 +119,16 @@ void Embedding::make_backward() {
              {{undropped_gradient_}});
     gradient = {undropped_gradient_};
   }
-  if (apart()) {
-    megatron_sequence::gather(builder_, list, "embedding.gradient_gather", gradient,
-                              {whole_gradient_}, shape_.hidden);
-    gradient = {whole_gradient_};
-  }
+  gradient = gather_gradient(list, "embedding.", gradient);
   if (position_ != kNoParameter) {
     const Parameter& position = builder_.parameter(position_);
     list.add("embedding.position_backward", kernel(KernelKind::kPositionBackward, shape_.tokens),
              {gradient, {position.gradient}}, {{position.gradient}});
   }
-  const Parameter& word = builder_.parameter(word_);
-  list.add("embedding.word_zero", kernel(KernelKind::kZero, word.rows), {}, {{word.scratch}});
-  list.add("embedding.word_backward", kernel(KernelKind::kEmbeddingBackward, shape_.tokens),
-           {{tokens_}, gradient, {word.scratch}}, {{word.scratch}});
-  // A head on the same table has begun its gradient.
-  const bool shared = builder_.job().model.tie_word_embeddings && shape_.pp == 1;
-  megatron_1d::accumulate(builder_, list, "embedding.word_accumulate", word, shared);
+  // Heads on the same table, or predictions further ahead, have begun its gradient.
+  const Transformer& model = builder_.job().model;
+  const bool begun = model.tie_word_embeddings || model.num_nextn_predict_layers > 0;
+  word_backward(list, "embedding.", {tokens_}, gradient, begun && shape_.pp == 1);
   backward_ = builder_.add_template(list);
 }
 

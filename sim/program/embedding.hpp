@@ -5,6 +5,8 @@
 // first and then cut (Megatron-LM, reduce_scatter_embeddings).
 #pragma once
 
+#include <string>
+
 #include "sim/program/layer.hpp"
 #include "sim/program/program_builder.hpp"
 
@@ -21,9 +23,20 @@ class Embedding {
   int forward() const { return forward_; }
   int backward() const { return backward_; }
 
+  // The rows of the word table that `tokens` name, as this rank's part of the residual stream.
+  // Names of operations begin with `prefix`.
+  void look_up(OperationList& list, const std::string& prefix, BufferRef tokens, BufferRef own);
+  // Adds to the table's gradient what comes back to those rows; where every micro-batch begins a
+  // new gradient, begins it unless `always_adds`.
+  void add_gradient(OperationList& list, const std::string& prefix, BufferRef tokens,
+                    BufferRef own_gradient, bool always_adds);
+
  private:
   void make_forward();
   void make_backward();
+  BufferRef gather_gradient(OperationList& list, const std::string& prefix, BufferRef own_gradient);
+  void word_backward(OperationList& list, const std::string& prefix, BufferRef tokens,
+                     BufferRef gradient, bool always_adds);
   Kernel kernel(KernelKind kind, std::int64_t rows) const;
   // Whether the rows of all tokens exist beside this rank's share of them.
   bool apart() const { return shape_.sequence_parallel; }

@@ -11,21 +11,40 @@ HeadAndLoss::HeadAndLoss(ProgramBuilder& builder, const Layer& layer, const Embe
       shape_(builder.shape()),
       hidden_(layer.hidden()),
       hidden_gradient_(layer.hidden_gradient()) {
-  const Copies saved = Copies::kPerMicroBatch;
-  norm_ = make_norm(builder_, "head.norm", false, saved);
-  head_.name = "head";
-  head_.compute = shape_.head_compute;
   head_.weight =
       builder_.job().model.tie_word_embeddings
           ? embedding.word()
           : builder_.matrix("head.weight",
                             {{"head.weight", shape_.padded_vocabulary, shape_.hidden}}, 0, false,
                             builder_.job().software.accumulation == GradientAccumulation::kFused);
+  total_ = builder_.activation("loss.total", DataType::kFp64, 1, 1, Copies::kScratch, Split::kNone,
+                               BufferCategory::kCommunication);
+  make(false);
+}
+
+HeadAndLoss::HeadAndLoss(ProgramBuilder& builder, const Layer& layer, const HeadAndLoss& model,
+                         PredictionHead place)
+    : builder_(builder),
+      shape_(builder.shape()),
+      place_(std::move(place)),
+      hidden_(layer.hidden()),
+      hidden_gradient_(layer.hidden_gradient()),
+      total_(model.total_) {
+  head_.weight = model.head_.weight;
+  make(true);
+}
+
+// `adds`: another head has begun the weight's gradient.
+void HeadAndLoss::make(bool adds) {
+  norm_ = make_norm(builder_, prefixed("head.norm"), false, Copies::kPerMicroBatch);
+  head_.name = "head";
+  head_.adds = adds;
+  head_.compute = shape_.head_compute;
   head_.input = norm_.output;
   head_.input_gradient = norm_.output_gradient;
   if (shape_.sequence_parallel) {
     const auto whole = [&](const char* name) {
-      return builder_.activation(name, shape_.storage, shape_.tokens, shape_.hidden,
+      return builder_.activation(prefixed(name), shape_.storage, shape_.tokens, shape_.hidden,
                                  Copies::kScratch, Split::kNone, BufferCategory::kCommunication);
     };
     head_.input_whole = whole("head.input_whole");
@@ -33,21 +52,21 @@ HeadAndLoss::HeadAndLoss(ProgramBuilder& builder, const Layer& layer, const Embe
   }
   make_loss_buffers();
   make_forward();
-  backward_ = make_backward("head.backward", false);
+  backward_ = make_backward(prefixed("head.backward"), false);
   if (!shape_.splits_backward) return;
-  backward_input_ = make_backward("head.backward_input", true);
-  OperationList weights("head.backward_weight");
+  backward_input_ = make_backward(prefixed("head.backward_input"), true);
+  OperationList weights(prefixed("head.backward_weight"));
   megatron_1d::backward_weight(builder_, weights, head_,
                                megatron_1d::gather_again(builder_, weights, head_));
   backward_weight_ = builder_.add_template(weights);
 }
 
 void HeadAndLoss::make_loss_buffers() {
-  targets_ = builder_.activation("targets", DataType::kInt64, shape_.tokens, 1,
+  targets_ = builder_.activation(prefixed("targets"), DataType::kInt64, shape_.tokens, 1,
                                  Copies::kPerMicroBatch, Split::kNone, BufferCategory::kInput);
-  builder_.program().buffers[static_cast<std::size_t>(targets_)].initial = InitialValue::kTargets;
-  total_ = builder_.activation("loss.total", DataType::kFp64, 1, 1, Copies::kScratch, Split::kNone,
-                               BufferCategory::kCommunication);
+  BufferFamily& targets = builder_.program().buffers[static_cast<std::size_t>(targets_)];
+  targets.initial = InitialValue::kTargets;
+  targets.ahead = place_.ahead;
 
   // The copy of the logits that the loss works on stays until the backward, which turns it into its
   // gradient; the others go at once.
@@ -55,7 +74,7 @@ void HeadAndLoss::make_loss_buffers() {
   // A weight gradient that comes later needs the logits' gradient until then.
   const Copies gradient = shape_.splits_backward ? saved : once;
   const auto logits = [&](const char* name, DataType type, bool whole, Copies copies) {
-    return builder_.activation(name, type, shape_.tokens,
+    return builder_.activation(prefixed(name), type, shape_.tokens,
                                whole ? shape_.padded_vocabulary : shape_.local_vocabulary, copies,
                                whole ? Split::kNone : Split::kColumns);
   };
@@ -79,7 +98,7 @@ void HeadAndLoss::make_loss_buffers() {
     head_.output_gradient = logits("head.logits_gradient", shape_.storage, false, gradient);
   }
   const auto per_token = [&](const char* name, Copies copies) {
-    return builder_.activation(name, shape_.statistics, shape_.tokens, 1, copies);
+    return builder_.activation(prefixed(name), shape_.statistics, shape_.tokens, 1, copies);
   };
   loss_ = per_token("loss.tokens", once);
   if (in_one_kernel()) {
@@ -112,7 +131,7 @@ Kernel HeadAndLoss::loss_kernel(KernelKind kind) const {
 }
 
 void HeadAndLoss::make_forward() {
-  OperationList list("head.forward");
+  OperationList list(prefixed("head.forward"));
   norm_forward(builder_, list, norm_, {hidden_});
   megatron_1d::forward(builder_, list, head_);
   int logits = head_.output;
@@ -135,6 +154,7 @@ void HeadAndLoss::make_forward() {
   }
   loss_forward(list);
   Kernel sum = kernel(KernelKind::kLossSum, 1);
+  sum.scale = place_.weight;
   sum.output = DataType::kFp64;
   list.add("loss.sum", sum, {{loss_}, {total_}}, {{total_}});
   forward_ = builder_.add_template(list);
@@ -172,11 +192,11 @@ void HeadAndLoss::loss_forward(OperationList& list) {
            {{predicted_}, {sums_}, {maximum_}}, {{loss_}});
 }
 
-int HeadAndLoss::make_backward(const char* name, bool input_only) {
+int HeadAndLoss::make_backward(const std::string& name, bool input_only) {
   OperationList list(name);
   Kernel gradient = loss_kernel(in_one_kernel() ? KernelKind::kFusedCrossEntropyBackward
                                                 : KernelKind::kCrossEntropyBackward);
-  gradient.scale = shape_.loss_scale;
+  gradient.scale = shape_.loss_scale * place_.weight;
   std::vector<BufferRef> reads = in_one_kernel()
                                      ? std::vector<BufferRef>{{logits_}, {targets_}, {statistics_}}
                                      : std::vector<BufferRef>{{logits_}, {sums_}, {targets_}};

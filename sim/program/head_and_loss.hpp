@@ -5,6 +5,9 @@
 // the logits are gathered first.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "sim/program/embedding.hpp"
 #include "sim/program/layer.hpp"
 #include "sim/program/norm.hpp"
@@ -13,9 +16,21 @@
 
 namespace headway {
 
+// Where the model's head is used once more (multi_token_prediction): what its buffers are called,
+// how much further on its targets stand, how much its loss weighs.
+struct PredictionHead {
+  std::string name;
+  std::int64_t ahead = 0;
+  double weight = 1;
+};
+
 class HeadAndLoss {
  public:
   HeadAndLoss(ProgramBuilder& builder, const Layer& layer, const Embedding& embedding);
+  // With the weight of `model`, whose gradient that one has begun, and a norm of its own. Its loss
+  // is added to the model's.
+  HeadAndLoss(ProgramBuilder& builder, const Layer& layer, const HeadAndLoss& model,
+              PredictionHead place);
 
   int targets() const { return targets_; }
   int total() const { return total_; }  // the loss summed over tokens, at last their mean
@@ -29,9 +44,13 @@ class HeadAndLoss {
   int backward_weight() const { return backward_weight_; }
 
  private:
+  std::string prefixed(const char* name) const {
+    return place_.name.empty() ? name : place_.name + "." + name;
+  }
+  void make(bool adds);
   void make_loss_buffers();
   void make_forward();
-  int make_backward(const char* name, bool input_only);
+  int make_backward(const std::string& name, bool input_only);
   void loss_forward(OperationList& list);
   Kernel kernel(KernelKind kind, std::int64_t columns) const;
   // The same in the head's type.
@@ -53,6 +72,7 @@ class HeadAndLoss {
 
   ProgramBuilder& builder_;
   const StepShape& shape_;
+  PredictionHead place_;
   int hidden_ = -1, hidden_gradient_ = -1;
   NormPart norm_;
   megatron_1d::ColumnParallel head_;

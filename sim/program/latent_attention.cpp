@@ -124,17 +124,22 @@ void LatentProjections::make_key_value() {
   const LatentAttention& latent = *model.latent_attention;
   key_value_ = make_way("key_value", latent.kv_lora_rank,
                         model.num_attention_heads * (latent.qk_nope_head_dim + latent.v_head_dim));
-  rope_ = make_down("key_rope", latent.qk_rope_head_dim, Copies::kScratch);
+  // Whatever runs the way up again needs it.
+  const Copies once = Copies::kScratch;
+  const Copies whole_copies =
+      shape_.recomputed.up_projections ? Copies::kPerLayerAndMicroBatch : once;
+  rope_ = make_down("key_rope", latent.qk_rope_head_dim,
+                    shape_.sequence_parallel ? once : whole_copies);
   rope_.input_gradient = input_.output_gradient;  // the first part of it; the others are added
   rope_whole_ = rope_.output;
   rope_gradient_whole_ = rope_.output_gradient;
   if (!shape_.sequence_parallel) return;
-  const auto whole = [&](const char* name) {
-    return builder_.activation(name, shape_.storage, shape_.tokens, latent.qk_rope_head_dim,
-                               Copies::kScratch, Split::kNone, BufferCategory::kCommunication);
+  const auto whole = [&](const char* name, Copies copies) {
+    return builder_.activation(name, shape_.storage, shape_.tokens, latent.qk_rope_head_dim, copies,
+                               Split::kNone, BufferCategory::kCommunication);
   };
-  rope_whole_ = whole("attention.key_rope_whole");
-  rope_gradient_whole_ = whole("attention.key_rope_gradient_whole");
+  rope_whole_ = whole("attention.key_rope_whole", whole_copies);
+  rope_gradient_whole_ = whole("attention.key_rope_gradient_whole", once);
 }
 
 Kernel LatentProjections::heads(KernelKind kind) const {
@@ -150,28 +155,33 @@ Kernel LatentProjections::heads(KernelKind kind) const {
   return kernel;
 }
 
-void LatentProjections::way_forward(OperationList& list, const Way& way) {
-  own_tokens::forward(builder_, list, way.down);
+void LatentProjections::up_forward(OperationList& list, const Way& way) {
   norm_forward(builder_, list, way.norm, {way.down.output});
   megatron_1d::forward(builder_, list, way.up);
 }
 
-void LatentProjections::forward(OperationList& list) {
+void LatentProjections::up_forward(OperationList& list) {
   if (query_) {
-    way_forward(list, *query_);
+    up_forward(list, *query_);
   } else {
     megatron_1d::forward(builder_, list, direct_);
   }
-  way_forward(list, key_value_);
+  up_forward(list, key_value_);
+  list.add("attention.heads", heads(KernelKind::kLatentForward),
+           {{query_ ? query_->up.output : direct_.output}, {key_value_.up.output}, {rope_whole_}},
+           {{qkv_}});
+}
+
+void LatentProjections::forward(OperationList& list, bool keeps_up) {
+  if (query_) own_tokens::forward(builder_, list, query_->down);
+  own_tokens::forward(builder_, list, key_value_.down);
   own_tokens::forward(builder_, list, rope_);
   if (shape_.sequence_parallel) {
     megatron_sequence::gather(builder_, list, "attention.key_rope_gather", {rope_.output},
                               {rope_whole_},
                               builder_.job().model.latent_attention->qk_rope_head_dim);
   }
-  list.add("attention.heads", heads(KernelKind::kLatentForward),
-           {{query_ ? query_->up.output : direct_.output}, {key_value_.up.output}, {rope_whole_}},
-           {{qkv_}});
+  if (!keeps_up) up_forward(list);
 }
 
 std::vector<int> LatentProjections::up_backward(OperationList& list,

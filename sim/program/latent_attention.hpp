@@ -29,7 +29,12 @@ class LatentProjections {
   int qkv() const { return qkv_; }
   int qkv_gradient() const { return qkv_gradient_; }
 
-  void forward(OperationList& list);
+  // `keeps_up`: what up_forward computes is there already.
+  void forward(OperationList& list, bool keeps_up = false);
+  // From what the narrow matrices give to qkv: the norms, the wide matrices, the rotation
+  // (Megatron-LM, multi_latent_attention.py, qkv_up_proj_and_rope_apply, where the norms are fused
+  // into the wide matrices).
+  void up_forward(OperationList& list);
   // `weights`: weight gradients too; else backward_weight gives them later.
   void backward(OperationList& list, bool weights);
   void backward_weight(OperationList& list);
@@ -52,7 +57,7 @@ class LatentProjections {
   Way make_way(const std::string& name, std::int64_t rank, std::int64_t rows);
   megatron_1d::ColumnParallel make_up(const std::string& name, std::int64_t rows,
                                       std::int64_t columns);
-  void way_forward(OperationList& list, const Way& way);
+  void up_forward(OperationList& list, const Way& way);
   void way_backward(OperationList& list, const Way& way, bool weights);
   void rope_gradient(OperationList& list);
   void add(OperationList& list, const std::string& name, int part, const std::vector<int>& after);

@@ -110,9 +110,10 @@ void Layer::make_projections() {
   qkv_.compute = shape_.compute;
   using Shapes = std::vector<ProgramBuilder::PartShape>;
   const auto parts = [&](const std::string& what, std::int64_t columns) {
-    return std::pair<Shapes, Shapes>{{{"attention.query_" + what, model.query_size(), columns}},
-                                   {{"attention.key_" + what, model.key_value_size(), columns},
-                                    {"attention.value_" + what, model.key_value_size(), columns}}};
+    return std::pair<Shapes, Shapes>{
+        {{"attention.query_" + what, model.query_size(), columns}},
+        {{"attention.key_" + what, model.key_value_size(), columns},
+         {"attention.value_" + what, model.key_value_size(), columns}}};
   };
   const bool biased = model.linear_bias || model.qkv_bias;
   auto [weights, key_value_weights] = parts("weight", shape_.hidden);
@@ -349,14 +350,30 @@ Kernel Layer::rotary(KernelKind kind) const {
 // -- Forward
 // ----------------------------------------------------------------------------------------
 
-LayerParts Layer::recomputed() const {
-  const ParallelPlan& plan = builder_.job().plan;
-  return plan.recompute == Recompute::kSelective ? plan.recomputed_parts : LayerParts{};
+int Layer::attention_graph() const {
+  const Software& software = builder_.job().software;
+  const bool captured = software.graph_scope.layer || software.graph_scope.attention;
+  return software.launch == Launch::kCudaGraph && captured ? kAttentionGraph : -1;
+}
+
+int Layer::mlp_graph(Mlp mlp) const {
+  const Software& software = builder_.job().software;
+  const GraphScope& scope = software.graph_scope;
+  if (software.launch != Launch::kCudaGraph) return -1;
+  if (scope.layer) return kAttentionGraph;
+  return (mlp == Mlp::kDense ? scope.mlp : scope.experts) ? kMlpGraph : -1;
+}
+
+void Layer::capture_norm(OperationList& list, Mlp mlp, int first) const {
+  const Software& software = builder_.job().software;
+  const bool captured = software.launch == Launch::kCudaGraph && software.graph_scope.router;
+  if (captured && mlp == Mlp::kExperts) list.capture(first, kMlpGraph);
 }
 
 void Layer::attention_forward(OperationList& list, const LayerParts& kept) {
+  const int first = list.size();
   if (!kept.norms) norm_forward(builder_, list, attention_norm_, {hidden_});
-  projections_forward(list);
+  projections_forward(list, kept);
   if (spread_) {
     spread_->forward(list, qkv_.output, context_, kept.core_attention);
   } else if (!kept.core_attention) {
@@ -364,6 +381,7 @@ void Layer::attention_forward(OperationList& list, const LayerParts& kept) {
   }
   megatron_1d::forward(builder_, list, projection_);
   residual_forward(list, attention_residual_, {hidden_}, {middle_});
+  if (const int graph = attention_graph(); graph >= 0) list.capture(first, graph);
 }
 
 std::vector<ParameterId> Layer::qkv_biases() const {
@@ -371,8 +389,8 @@ std::vector<ParameterId> Layer::qkv_biases() const {
   return {qkv_bias_, key_value_bias_};
 }
 
-void Layer::projections_forward(OperationList& list) {
-  if (latent_) return latent_->forward(list);
+void Layer::projections_forward(OperationList& list, const LayerParts& kept) {
+  if (latent_) return latent_->forward(list, kept.up_projections);
   megatron_1d::forward(builder_, list, qkv_);
   if (qkv_bias_ != kNoParameter) {
     std::vector<BufferRef> reads = {{qkv_.output}};
@@ -389,6 +407,13 @@ void Layer::projections_forward(OperationList& list) {
   }
 }
 
+// What of the way to the core's operands runs again: in a recomputed part of latent attention.
+void Layer::projections_again(OperationList& list) {
+  if (!latent_ || !recomputed().up_projections) return;
+  if (recomputed().norms) norm_forward(builder_, list, attention_norm_, {hidden_});
+  latent_->up_forward(list);
+}
+
 void Layer::attention_core(OperationList& list, const std::string& name, int context) {
   std::vector<BufferRef> writes = {{context}};
   writes.insert(writes.end(), core_saved_.begin(), core_saved_.end());
@@ -401,16 +426,19 @@ void Layer::attention_core_again(OperationList& list, int context) {
 }
 
 void Layer::mlp_forward(OperationList& list, Mlp mlp, const LayerParts& kept) {
+  const int first = list.size();
   if (!kept.norms) norm_forward(builder_, list, mlp_norm_, {middle_});
-  if (kept.mlp && mlp == Mlp::kDense) return;
+  capture_norm(list, mlp, first);
+  if (mlp == Mlp::kDense ? kept.mlp : kept.experts) return;
   if (mlp == Mlp::kExperts) {
-    experts_->forward(list);
+    experts_->forward(list, kept);
   } else {
     megatron_1d::forward(builder_, list, first_);
     activation_forward(list);
     megatron_1d::forward(builder_, list, second_);
   }
   residual_forward(list, mlp_residual_, {middle_}, {hidden_, 1});
+  if (const int graph = mlp_graph(mlp); graph >= 0) list.capture(first, graph);
 }
 
 void Layer::activation_forward(OperationList& list) {
@@ -510,6 +538,7 @@ void Layer::weights_backward(OperationList& list, Mlp mlp) {
 }
 
 void Layer::mlp_backward(OperationList& list, Mlp mlp, Backward part) {
+  const int first = list.size();
   const BufferRef output_gradient{hidden_gradient_, 1};
   if (recomputed().norms) norm_forward(builder_, list, mlp_norm_, {middle_});
   if (recomputed().mlp && mlp == Mlp::kDense) {
@@ -518,6 +547,7 @@ void Layer::mlp_backward(OperationList& list, Mlp mlp, Backward part) {
     activation_forward(list);
     megatron_1d::forward(builder_, list, second_);
   }
+  if (recomputed().experts && mlp == Mlp::kExperts) experts_->forward(list, {});
   const BufferRef branch = residual_backward(list, mlp_residual_, output_gradient);
   std::vector<int> gathered;
   if (mlp == Mlp::kExperts) {
@@ -529,8 +559,11 @@ void Layer::mlp_backward(OperationList& list, Mlp mlp, Backward part) {
     activation_backward(list);
     gathered = matrix_backward(list, first_, part);
   }
+  const int norm = list.size();
   norm_backward(builder_, list, mlp_norm_, {middle_}, {middle_gradient_}, gathered);
   add_paths(list, "mlp.residual_backward", {middle_gradient_}, output_gradient);
+  capture_norm(list, mlp, norm);
+  if (const int graph = mlp_graph(mlp); graph >= 0) list.capture(first, graph);
 }
 
 void Layer::activation_backward(OperationList& list) {
@@ -562,11 +595,13 @@ void Layer::activation_backward(OperationList& list) {
 }
 
 void Layer::attention_backward(OperationList& list, Backward part) {
+  const int first = list.size();
   megatron_1d::RowParallel projection = projection_;
   projection.output_gradient = residual_backward(list, attention_residual_, {middle_gradient_});
   if (spread_) spread_->begin_backward(list);
   matrix_backward(list, projection, part);
 
+  projections_again(list);
   const int context = context_again_ >= 0 ? context_again_ : context_;
   if (recomputed().core_attention) {
     attention_core_again(list, context);
@@ -574,10 +609,14 @@ void Layer::attention_backward(OperationList& list, Backward part) {
   attention_core_backward(list, context);
   projections_backward(list, part);
   add_paths(list, "attention.residual_backward", {hidden_gradient_}, {middle_gradient_});
+  if (const int graph = attention_graph(); graph >= 0) list.capture(first, graph);
 }
 
 void Layer::projections_backward(OperationList& list, Backward part) {
   if (latent_) {
+    if (recomputed().norms && !recomputed().up_projections) {
+      norm_forward(builder_, list, attention_norm_, {hidden_});
+    }
     latent_->backward(list, part == Backward::kWhole);
     norm_backward(builder_, list, attention_norm_, {hidden_}, {hidden_gradient_}, {});
     return;

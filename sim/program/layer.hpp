@@ -4,9 +4,8 @@
 // a micro-batch keeps: with Megatron's kernels and dropout these are the 34 sbh + 5 a s^2 b bytes
 // of arXiv 2205.05198, eq. 1-6.
 //
-// Limitations: the position biases of ALiBi and a sliding window are not in the attention operation
-// and are left out; squared ReLU is lowered as ReLU, and every gated MLP as SwiGLU (same shapes,
-// same traffic).
+// Limitations: the position biases of ALiBi are not in the attention operation and are left out;
+// squared ReLU is lowered as ReLU, and every gated MLP as SwiGLU (same shapes, same traffic).
 #pragma once
 
 #include <memory>
@@ -75,6 +74,11 @@ class Layer {
   Templates make_templates(const std::string& name, Mlp mlp);
 
   enum class Backward : std::uint8_t { kWhole, kInput };
+  // The captured graph that each half is part of (expert/megatron_moe); -1: none.
+  int attention_graph() const;
+  int mlp_graph(Mlp mlp) const;
+  // What stands before an expert half's router, or behind its gradient.
+  void capture_norm(OperationList& list, Mlp mlp, int first) const;
 
   void make_attention_buffers();
   void make_residual_stream();
@@ -96,7 +100,8 @@ class Layer {
   void attention_forward(OperationList& list, const LayerParts& kept = {});
   void make_projections();
   std::vector<ParameterId> qkv_biases() const;
-  void projections_forward(OperationList& list);
+  void projections_forward(OperationList& list, const LayerParts& kept);
+  void projections_again(OperationList& list);
   void projections_backward(OperationList& list, Backward part);
   void attention_core(OperationList& list, const std::string& name, int context);
   void attention_core_again(OperationList& list, int context);
@@ -109,7 +114,7 @@ class Layer {
   void attention_backward(OperationList& list, Backward part);
   void mlp_backward(OperationList& list, Mlp mlp, Backward part);
   // What is recomputed alone; nothing where whole layers are, or none.
-  LayerParts recomputed() const;
+  const LayerParts& recomputed() const { return shape_.recomputed; }
   void matrix_backward(OperationList& list, const megatron_1d::RowParallel& linear, Backward part);
   std::vector<int> matrix_backward(OperationList& list, const megatron_1d::ColumnParallel& linear,
                                    Backward part);

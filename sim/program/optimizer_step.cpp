@@ -135,11 +135,29 @@ void OptimizerStep::make_groups(int rank) {
     }
     return;
   }
+  make_matrices();
   make_whole_group(rank, shape_.storage, "");
   if (shape_.weight != shape_.storage) make_whole_group(rank, shape_.weight, ".narrow");
 }
 
-// All parameters of one type.
+void OptimizerStep::make_matrices() {
+  std::vector<Tensor> tensors;
+  for (const Bucket& bucket : buckets_) {
+    for (const Tensor& tensor : bucket.tensors) {
+      if (updated_as_matrix(builder_, tensor.parameter)) tensors.push_back(tensor);
+    }
+  }
+  if (tensors.empty()) return;
+  matrices_.emplace(builder_, rank_name_, std::move(tensors));
+  persistent_.insert(persistent_.end(), matrices_->persistent().begin(),
+                     matrices_->persistent().end());
+}
+
+std::vector<Step> OptimizerStep::update_matrices() {
+  return matrices_ ? matrices_->steps() : std::vector<Step>{};
+}
+
+// All parameters of one type, but those that are updated as matrices.
 void OptimizerStep::make_whole_group(int rank, DataType type, const char* suffix) {
   Group group;
   group.name = "rank" + std::to_string(rank) + suffix;
@@ -147,6 +165,7 @@ void OptimizerStep::make_whole_group(int rank, DataType type, const char* suffix
   for (const Bucket& bucket : buckets_) {
     for (const Tensor& tensor : bucket.tensors) {
       if (builder_.parameter_type(tensor.parameter) != type) continue;
+      if (updated_as_matrix(builder_, tensor.parameter)) continue;
       group.tensors.push_back(tensor);
       group.elements += builder_.parameter(tensor.parameter).elements();
     }
@@ -221,8 +240,10 @@ void OptimizerStep::make_state(Group& group, int row_group) {
     group.masters = {{make("master.", shape_.masters ? DataType::kFp32 : shape_.storage,
                            InitialValue::kMirror)}};
   }
-  if (builder_.job().plan.optimizer == "adamw") {
-    group.first_moment = make("first_moment.", shape_.moment, InitialValue::kZero);
+  const std::string& optimizer = builder_.job().plan.optimizer;
+  if (optimizer == "sgd") return;
+  group.first_moment = make("first_moment.", shape_.moment, InitialValue::kZero);
+  if (optimizer != "lion") {
     group.second_moment = make("second_moment.", shape_.moment, InitialValue::kZero);
   }
 }
@@ -649,6 +670,11 @@ void OptimizerStep::clip(OperationList& list) {
     all.insert(all.end(), own.begin(), own.end());
     elements += one.elements;
   }
+  if (matrices_) {
+    const std::vector<BufferRef> own = matrices_->gradients();
+    all.insert(all.end(), own.begin(), own.end());
+    elements += matrices_->elements();
+  }
   if (all.empty()) return;
   std::vector<BufferRef> reads = {{norm_}};
   reads.insert(reads.end(), all.begin(), all.end());
@@ -671,15 +697,16 @@ void OptimizerStep::update(OperationList& list, const Group& group) {
   std::vector<BufferRef> reads = masters, writes = masters;
   const std::vector<BufferRef> gradient = gradients(group);
   reads.insert(reads.end(), gradient.begin(), gradient.end());
-  const bool adam = group.first_moment >= 0;
   for (const int moment : {group.first_moment, group.second_moment}) {
-    if (!adam) break;
+    if (moment < 0) continue;
     reads.push_back({moment});
     writes.push_back({moment});
   }
-  list.add("update." + group.name,
-           kernel(adam ? KernelKind::kAdam : KernelKind::kSgd, group.elements, type, type),
-           std::move(reads), std::move(writes), Cause::kOptimizer);
+  const KernelKind kind = group.second_moment >= 0  ? KernelKind::kAdam
+                          : group.first_moment >= 0 ? KernelKind::kLion
+                                                    : KernelKind::kSgd;
+  list.add("update." + group.name, kernel(kind, group.elements, type, type), std::move(reads),
+           std::move(writes), Cause::kOptimizer);
 }
 
 void OptimizerStep::cast(OperationList& list, const Group& group) {

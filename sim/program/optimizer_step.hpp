@@ -8,12 +8,14 @@
 // nothing had to be clipped.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/program/bucket.hpp"
 #include "sim/program/data/fsdp.hpp"
 #include "sim/program/data/rule.hpp"
+#include "sim/program/matrix_update.hpp"
 #include "sim/program/program_builder.hpp"
 
 namespace headway {
@@ -40,7 +42,8 @@ class OptimizerStep {
   bool reduces() const { return leaves() || builder_.shape().reduces_gradients(); }
   // Whether anything is reduced, or taken to the host, of a bucket.
   bool reduces(std::size_t bucket) const {
-    return leaves() || builder_.shape().reducing_ranks(buckets_[bucket].expert) > 1;
+    return leaves() || shared(buckets_[bucket]) ||
+           builder_.shape().reducing_ranks(buckets_[bucket].expert) > 1;
   }
   // Whether gradients leave their buffers on a single rank too: to the host, or to be rounded as
   // the ranks of which this is the reference run round theirs.
@@ -53,6 +56,8 @@ class OptimizerStep {
   int gather_first();  // parameters gathered at the step's beginning, where that is how it is done
   int finish();        // reductions over other groups than the data-parallel one
   int update();
+  // Behind that, of tensors that are updated as matrices: each has a step of its own.
+  std::vector<Step> update_matrices();
   // Where there are versions of the weights: the template that makes one of those that an update
   // reaches so many mini-batches late (in a pipeline 0: of all); -1 where there are none. And the
   // one that clears the gradients of a mini-batch.
@@ -96,6 +101,7 @@ class OptimizerStep {
 
   void make_buckets(int rank, const std::vector<std::vector<FiredTensor>>& chunks);
   void make_groups(int rank);
+  void make_matrices();
   void make_whole_group(int rank, DataType type, const char* suffix);
   void make_delayed_groups(int rank);
   std::int64_t delay_of(const Tensor& tensor) const;
@@ -103,9 +109,14 @@ class OptimizerStep {
   void make_state(Group& group, int row_group);
   bool gathers_first() const;
   bool keeps_master(const Group& group) const;
-  // Whether the optimizer works on a share of the bucket, over the ranks that reduce it.
+  // Whether the optimizer works on a share of the bucket, over the ranks that reduce it. Where
+  // parameters live in shares, or every micro-batch begins new gradients, that of a single rank is
+  // one too.
   bool shared(const Bucket& bucket) const {
-    return shared_ && shape_.reducing_ranks(bucket.expert) > 1;
+    const bool always =
+        units_ != nullptr ||
+        (shape_.fresh_gradients && builder_.job().plan.dp_kind == DataParallelKind::kZero2);
+    return shared_ && (always || shape_.reducing_ranks(bucket.expert) > 1);
   }
   Step reduce(std::size_t bucket, const std::vector<PortRef>& awaits, const std::vector<int>& joins,
               bool adds);
@@ -121,7 +132,8 @@ class OptimizerStep {
     return {shards_[bucket].host_gradient, buckets_[bucket].layer};
   }
   std::int64_t own_elements(std::size_t bucket) const {
-    return units_ != nullptr || shared(buckets_[bucket]) ? shards_[bucket].elements : buckets_[bucket].elements;
+    return units_ != nullptr || shared(buckets_[bucket]) ? shards_[bucket].elements
+                                                         : buckets_[bucket].elements;
   }
   // Whether its gradient is not complete before the step ends.
   static bool late(const Bucket& bucket) { return !bucket.partial_over.empty() || bucket.tied; }
@@ -164,6 +176,7 @@ class OptimizerStep {
   std::vector<int> reduced_;  // stage 2: of each bucket, a micro-batch's share; -1: none yet
   std::vector<std::vector<std::size_t>> chunk_buckets_;
   std::vector<Group> groups_;
+  std::optional<MatrixUpdate> matrices_;
   std::vector<std::vector<Gathered>> gathered_;
   std::vector<BufferRef> persistent_;
 };

@@ -70,7 +70,8 @@ int Program::kind_of(int rank) const {
 
 double Program::expert_load(int rank, int layer) const {
   if (expert_loads.empty()) return 1;
-  const std::size_t row = expert_loads.size() == 1 ? 0 : static_cast<std::size_t>(layer);
+  // Behind the last layer, those of multi-token prediction: as the last one.
+  const std::size_t row = std::min(expert_loads.size() - 1, static_cast<std::size_t>(layer));
   const std::vector<double>& loads = expert_loads[row];
   const std::size_t own = loads.size() / static_cast<std::size_t>(grid.axis_size("ep"));
   const auto first = loads.begin() + static_cast<std::ptrdiff_t>(own) * grid.coordinate(rank, "ep");

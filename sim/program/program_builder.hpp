@@ -55,6 +55,10 @@ class OperationList {
   // What is added from here on may be issued apart from what stands there (add_parts).
   void cut() { cuts_.push_back(size()); }
   const std::vector<int>& cuts() const { return cuts_; }
+  // What was added from the operation `first` on is part of the captured graph of that number.
+  void capture(int first, int graph) {
+    for (int i = first; i < size(); ++i) at(i).graph = graph;
+  }
   Template take() { return std::move(template_); }
 
  private:
@@ -72,6 +76,9 @@ class ProgramBuilder {
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const Parameter& parameter(ParameterId id) const {
     return parameters_[static_cast<std::size_t>(id)];
+  }
+  const BufferFamily& family(int index) const {
+    return program_.buffers[static_cast<std::size_t>(index)];
   }
   DataType parameter_type(ParameterId id) const {
     return program_.buffers[static_cast<std::size_t>(parameter(id).family)].type;

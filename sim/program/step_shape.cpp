@@ -31,6 +31,10 @@ StepShape::StepShape(const Job& job) {
   const Schedule* leaf = schedule_of(plan);
   splits_backward = pp > 1 && leaf != nullptr && leaf->splits_backward;
 
+  if (plan.recompute == Recompute::kSelective) recomputed = plan.recomputed_parts;
+  // All of an expert layer runs again once, whatever of it is named beside.
+  if (recomputed.experts) recomputed.expert_activation = recomputed.shared_experts = false;
+
   vocabulary_spread =
       plan.vocabulary != Vocabulary::kLastStage && plan.vocabulary != Vocabulary::kRedistributed;
 
@@ -60,6 +64,7 @@ StepShape::StepShape(const Job& job) {
   core_heads = heads / ulysses;
   core_key_value_heads = key_value_heads / ulysses;
   core_sequence = local_sequence * ulysses;
+  if (model.sliding_window && *model.sliding_window < sequence) window = *model.sliding_window;
   intermediate = model.intermediate_size / columns;
   if (model.num_experts > 0) set_experts(job);
   padded_vocabulary = job.padded_vocabulary();
@@ -78,10 +83,10 @@ StepShape::StepShape(const Job& job) {
   weight = masters && plan.weights_in_8_bits ? DataType::kFp8 : storage;
 
   sharded_parameters =
-      plan.rounded_ranks > 0 || (data_ranks > 1 && shards_parameters(plan.dp_kind));
+      plan.rounded_ranks > 0 || (reduces_gradients() && shards_parameters(plan.dp_kind));
   // Over a pipeline the frameworks reduce once per step (torch.distributed.pipelining, stage.py).
   fresh_gradients = pp == 1 && (sharded_parameters ||
-                                (data_ranks > 1 && plan.dp_kind == DataParallelKind::kZero2));
+                                (reduces_gradients() && plan.dp_kind == DataParallelKind::kZero2));
 
   if (keeps_weight_versions(plan) && !delays_updates(plan)) fresh_gradients = true;
 

@@ -29,6 +29,7 @@ struct StepShape {
   ScheduleShape schedule;
   bool sequence_parallel = false;  // Megatron's; only where there is a tensor-parallel group
   bool splits_backward = false;    // into input and weight gradients, by the schedule
+  LayerParts recomputed;           // alone; none where whole layers are, or nothing is
   bool vocabulary_spread = false;  // over the ranks of the pipeline
 
   // Sequences of a micro-batch, whole and this rank's part of each; its tokens, and the rows of the
@@ -47,6 +48,7 @@ struct StepShape {
   std::int64_t qkv_columns = 0, context_columns = 0, intermediate = 0;
   // What its attention core works on: heads, and queries of a sequence.
   std::int64_t core_heads = 0, core_key_value_heads = 0, core_sequence = 0;
+  std::int64_t window = 0;  // keys that a query sees at most; 0: all before it
   // Of one rank: experts and columns of each, columns of the shared experts. Choices that a rank's
   // tokens send, expected; choices that an expert takes of them (0: all).
   std::int64_t experts = 0, expert_intermediate = 0, shared_intermediate = 0;

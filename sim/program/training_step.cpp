@@ -12,6 +12,7 @@
 #include "sim/program/embedding.hpp"
 #include "sim/program/head_and_loss.hpp"
 #include "sim/program/layer.hpp"
+#include "sim/program/multi_token_prediction.hpp"
 #include "sim/program/optimizer_step.hpp"
 #include "sim/program/pipeline/overlapped_pairs.hpp"
 #include "sim/program/pipeline_messages.hpp"
@@ -27,8 +28,10 @@ namespace {
 // Megatron-LM's --clip-grad.
 constexpr double kClipNorm = 1.0;
 // Rates at which the tiny models that are executed learn; no time depends on them. AdamW's is
-// PyTorch's default, SGD's the usual one of its examples.
+// PyTorch's default, which Muon and Adafactor take too, for their updates are of the same size;
+// Lion's is a tenth of it (arXiv 2302.06675, section 5); SGD's the usual one of PyTorch's examples.
 constexpr double kAdamRate = 1e-3;
+constexpr double kLionRate = 1e-4;
 constexpr double kSgdRate = 0.1;
 
 // A virtual stage: its place and its layers.
@@ -55,6 +58,8 @@ class TrainingStep {
     } else {
       embedding_.emplace(builder_, layer_);
       head_.emplace(builder_, layer_, *embedding_);
+      if (job_.model.num_nextn_predict_layers > 0)
+        prediction_.emplace(builder_, layer_, *embedding_, *head_);
     }
     if (shape_.sharded_parameters) units_.emplace(builder_);
     for (std::int64_t l = 0; l < shape_.layers; ++l) {
@@ -129,7 +134,10 @@ class TrainingStep {
     program.packs = job_.packs;
     program.vocab_size = job_.model.vocab_size;
     program.dropout = job_.software.dropout;
-    program.learning_rate = job_.plan.optimizer == "adamw" ? kAdamRate : kSgdRate;
+    const std::string& optimizer = job_.plan.optimizer;
+    program.learning_rate = optimizer == "sgd"    ? kSgdRate
+                            : optimizer == "lion" ? kLionRate
+                                                  : kAdamRate;
     program.clip_norm = keeps_weight_versions(job_.plan) ? 0 : kClipNorm;
     program.updates_every_micro_batch = keeps_weight_versions(job_.plan);
     program.steps_overlap = !job_.plan.synchronous_optimizer;
@@ -169,10 +177,13 @@ class TrainingStep {
         shape_.reduces_gradients() || job_.plan.offload.optimizer || job_.plan.rounded_ranks > 0;
     return leave && (job_.plan.overlap_grad_reduce || shape_.fresh_gradients);
   }
+  // Whether the last stage needs the word table, as its head or for predictions further ahead.
+  bool table_at_end() const {
+    return embedding_ && (job_.model.tie_word_embeddings || prediction_);
+  }
   // Whether first and last stage hold a copy of the word table each.
   bool tied_apart() const {
-    return !vocabulary_ && job_.model.tie_word_embeddings &&
-           path_.apart(0, static_cast<int>(path_.rank_of.size()) - 1);
+    return table_at_end() && path_.apart(0, static_cast<int>(path_.rank_of.size()) - 1);
   }
   // The sum of the losses, on the last stage.
   int loss_total() const { return head_ ? head_->total() : vocabulary_->total(); }
@@ -197,6 +208,9 @@ class TrainingStep {
     }
     if (stage.last && head_) {
       inputs.push_back({head_->targets()});
+      if (prediction_) {
+        inputs.insert(inputs.end(), prediction_->inputs().begin(), prediction_->inputs().end());
+      }
       name += ".targets";
     }
     const auto found = std::find_if(begins_.begin(), begins_.end(),
@@ -254,6 +268,9 @@ class TrainingStep {
       if (converts) steps.push_back({layer_.quantise_weights(l), l});
       add_parts(steps, layer_.forward(l), l);
     }
+    if (stage.last && prediction_) {
+      for (const Step& step : prediction_->forward(converts)) steps.push_back(step);
+    }
     if (stage.last) {
       steps.push_back({head_ ? head_->forward() : vocabulary_->last_forward(), stage.end_layer});
     }
@@ -275,11 +292,12 @@ class TrainingStep {
     return count == 0 || layer - stage.first_layer < count;
   }
 
-  // Whether all layers of a stage run again before the first of them goes back.
-  bool rematerialises() const {
-    return schedule_.rematerialises_stages && job_.plan.recompute == Recompute::kFull &&
-           job_.plan.recompute_layers == 0;
+  bool recomputes_all() const {
+    return job_.plan.recompute == Recompute::kFull && job_.plan.recompute_layers == 0;
   }
+
+  // Whether all layers of a stage run again before the first of them goes back.
+  bool rematerialises() const { return schedule_.rematerialises_stages && recomputes_all(); }
 
   // A backward pass, whole or its input half.
   std::vector<Step> backward_steps(const Stage& stage, ActionKind part) {
@@ -293,6 +311,10 @@ class TrainingStep {
       steps.push_back({vocabulary_->last_backward(), stage.end_layer});
     } else if (stage.last) {
       steps.push_back({whole ? head_->backward() : head_->backward_input(), stage.end_layer});
+    }
+    if (stage.last && prediction_) {
+      const bool again = recomputes_all();
+      for (const Step& step : prediction_->backward(whole, again)) steps.push_back(step);
     }
     for (int l = stage.first_layer; rematerialises() && l < stage.end_layer; ++l) {
       add_parts(steps, layer_.forward_again(l), l);
@@ -319,6 +341,9 @@ class TrainingStep {
   std::vector<Step> weight_steps(const Stage& stage) const {
     std::vector<Step> steps;
     if (stage.last) steps.push_back({head_->backward_weight(), stage.end_layer});
+    if (stage.last && prediction_) {
+      for (const Step& step : prediction_->backward_weight()) steps.push_back(step);
+    }
     for (int l = stage.end_layer - 1; l >= stage.first_layer; --l) {
       steps.push_back({layer_.backward_weight(l), l});
     }
@@ -436,7 +461,7 @@ class TrainingStep {
     for (const Stage& stage : stages_) {
       if (stage.rank == rank) chunks.push_back(make_chunk(stage));
     }
-    if (job_.model.tie_word_embeddings && embedding_) hold_table_once(chunks);
+    if (table_at_end()) hold_table_once(chunks);
     std::vector<std::vector<FiredTensor>> tensors;
     for (const Chunk& chunk : chunks) tensors.push_back(chunk.tensors);
     const auto holds = [&](bool Stage::*end) {
@@ -478,8 +503,13 @@ class TrainingStep {
   std::vector<BufferRef> of_layers(const Stage& stage,
                                    const std::vector<int>& (Layer::*families)(std::int64_t)
                                        const) const {
+    std::vector<int> layers;
+    for (int l = stage.first_layer; l < stage.end_layer; ++l) layers.push_back(l);
+    if (stage.last && prediction_) {
+      for (const int layer : prediction_->layers()) layers.push_back(layer);
+    }
     std::vector<BufferRef> buffers;
-    for (int l = stage.first_layer; l < stage.end_layer; ++l) {
+    for (const int l : layers) {
       for (const int family : (layer_.*families)(l)) buffers.push_back({family, l});
     }
     return buffers;
@@ -651,9 +681,7 @@ class TrainingStep {
     std::vector<PortRef> ports;
     for (const auto& arrived : optimizer.gathered(static_cast<int>(number)))
       ports.push_back(arrived.port);
-    if (!chunks[number].stage->first || !job_.model.tie_word_embeddings || vocabulary_) {
-      return ports;
-    }
+    if (!chunks[number].stage->first || !table_at_end()) return ports;
     for (std::size_t c = 0; c < chunks.size(); ++c) {
       if (c == number) continue;
       for (const auto& arrived : optimizer.gathered(static_cast<int>(c))) {
@@ -1021,6 +1049,9 @@ class TrainingStep {
     }
     issue(kind, "finish_gradients", optimizer.finish());
     if (!keeps_weight_versions(job_.plan)) issue(kind, "update", optimizer.update());
+    std::vector<Step> matrices = optimizer.update_matrices();
+    if (!matrices.empty())
+      kind.order.push_back({add_pass(kind, "update_matrices", -1, std::move(matrices)), -1});
   }
 
   const Job& job_;
@@ -1030,6 +1061,7 @@ class TrainingStep {
   // Either the two ends of the pipeline, or all of it.
   std::optional<Embedding> embedding_;
   std::optional<HeadAndLoss> head_;
+  std::optional<MultiTokenPrediction> prediction_;
   std::optional<PipelineVocabulary> vocabulary_;
   const Schedule& schedule_;
   StagePath path_;

@@ -20,6 +20,10 @@ namespace {
 // The environment bit that a collective beside compute sets on its devices.
 constexpr int kCollectiveEnvironment = 0;
 
+// CPU time of launching a captured graph of 80 small kernels (CUDA.jl's manual, "Graphs": 10 steps
+// of a Runge-Kutta method, 3.5 us).
+constexpr double kGraphLaunchUs = 3.5;
+
 // Rows of TaskGraph::slowdowns.
 constexpr int kComputeBound = 0;
 constexpr int kMemoryBound = 1;
@@ -333,8 +337,17 @@ class Lowering {
       events.push_back({Kind::kReleases, operation.stream, static_cast<int>(r)});
   }
 
-  Time host_time(const TemplateOperation& operation, const OperationPrice& price,
-                 bool backward) const {
+  static bool leads_graph(const Template& list, const TemplateOperation& operation) {
+    const auto first = std::find_if(
+        list.operations.begin(), list.operations.end(),
+        [&](const TemplateOperation& other) { return other.graph == operation.graph; });
+    return &*first == &operation;
+  }
+
+  // A graph costs its launch, and what puts its input where it was captured: a copy, issued as any
+  // other kernel.
+  Time host_time(const Template& list, const TemplateOperation& operation,
+                 const OperationPrice& price, bool backward) const {
     const Software& software = input_.software;
     double factor = 1;
     if (!software.host_tp_jitter.empty()) {
@@ -349,9 +362,14 @@ class Lowering {
       if (host->kind == HostKind::kStep) return software.host_per_step;
       return Time::zero();
     }
-    if (software.launch == Launch::kCudaGraph) return Time::zero();
     const Time each =
         backward ? software.host_per_kernel_backward : software.host_per_kernel_forward;
+    if (software.launch == Launch::kCudaGraph && !software.graph_scope.any()) return Time::zero();
+    if (operation.graph >= 0) {
+      if (!leads_graph(list, operation)) return Time::zero();
+      const Time launch = each + Time::from_microseconds(kGraphLaunchUs);
+      return Time::from_seconds(launch.seconds() * factor);
+    }
     return Time::from_seconds(each.seconds() * price.launches * factor);
   }
 
@@ -368,15 +386,15 @@ class Lowering {
         step = origin.step;
         first_of_step = static_cast<int>(i);
       }
-      const Template& one = program_.templates[static_cast<std::size_t>(origin.template_index)];
+      const Template& list = program_.templates[static_cast<std::size_t>(origin.template_index)];
       const TemplateOperation& operation =
-          one.operations[static_cast<std::size_t>(origin.operation)];
+          list.operations[static_cast<std::size_t>(origin.operation)];
       const OperationPrice& price = pricer_.price(origin.price);
-      const bool autograd = backward && !runs_forward_again(one, operation.operation);
+      const bool autograd = backward && !runs_forward_again(list, operation.operation);
       Task task;
       task.stream = operation.stream;
       task.duration = price.price.time;
-      task.host = host_time(operation, price, autograd);
+      task.host = host_time(list, operation, price, autograd);
       task.host_waits = host_waits(operation);
       task.label = static_cast<int>(i);
       task.cause = static_cast<int>(operation.cause);

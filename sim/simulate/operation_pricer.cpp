@@ -26,9 +26,11 @@ static void slow_down(CollectivePrice& price, double left) {
 // 70 us above the same alone (aic-nccl2.27.3). Not where graphs launch, nor on threads of one host.
 constexpr double kSkewUs = 60;
 
-static void add_skew(CollectivePrice& price, const Device& device, const Software& software) {
+static void add_skew(CollectivePrice& price, const Device& device, const Software& software,
+                     bool in_graph) {
   const bool alone = price.alone.time == Time::zero();
-  if (alone || device.multiprocessors <= 1 || software.launch != Launch::kEager) return;
+  if (alone || device.multiprocessors <= 1) return;
+  if (software.launch == Launch::kCudaGraph && (in_graph || !software.graph_scope.any())) return;
   const Time skew = Time::from_microseconds(kSkewUs);
   price.latency += skew;
   price.alone.time += skew;
@@ -72,7 +74,7 @@ OperationPrice price_of(const TemplateOperation& operation, const Role* role, in
         collectives.price(collective, role->placement, network_efficiency(operation, software));
     // Hops round a ring follow one another: who comes late is waited for once, by what needs them.
     if (collective.kind != CollectiveKind::kShift) {
-      add_skew(result.collective, prices.profile().device, software);
+      add_skew(result.collective, prices.profile().device, software, operation.graph >= 0);
     }
   }
   if (role != nullptr) {

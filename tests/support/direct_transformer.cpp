@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "sim/program/multi_token_prediction.hpp"
 #include "tests/support/tape.hpp"
 
 namespace headway {
@@ -28,7 +29,7 @@ class DirectTransformer {
     for (const auto& sequence : sequences) {
       const Taped loss = loss_of(sequence);
       total = total + loss;
-      tokens += static_cast<std::int64_t>(sequence.size()) - 1;
+      tokens += static_cast<std::int64_t>(sequence.size()) - 1 - model_.num_nextn_predict_layers;
     }
     const Taped mean = total * (1.0 / static_cast<double>(tokens));
     const std::vector<double> slopes = tape_.gradients(mean.index());
@@ -148,12 +149,14 @@ class DirectTransformer {
       saved.values.push_back(linear(name + "value_weight", name + "value_bias", x));
     }
     const auto dim = static_cast<std::size_t>(model_.head_dim);
+    const auto window = static_cast<std::size_t>(model_.sliding_window.value_or(1 << 20));
+    const std::size_t first = position + 1 > window ? position + 1 - window : 0;
     Vector context;
     for (std::size_t h = 0; h < static_cast<std::size_t>(model_.num_attention_heads); ++h) {
       const std::size_t shared = h / sharing * dim;
       Vector weights;
       Taped sum(tape_, 0);
-      for (std::size_t p = 0; p <= position; ++p) {
+      for (std::size_t p = first; p <= position; ++p) {
         Taped score(tape_, 0);
         for (std::size_t d = 0; d < dim; ++d) {
           score = score + query[h * dim + d] * saved.keys[p][shared + d];
@@ -163,8 +166,8 @@ class DirectTransformer {
       }
       for (std::size_t d = 0; d < dim_v; ++d) {
         Taped value(tape_, 0);
-        for (std::size_t p = 0; p <= position; ++p) {
-          value = value + weights[p] / sum * saved.values[p][h / sharing * dim_v + d];
+        for (std::size_t p = first; p <= position; ++p) {
+          value = value + weights[p - first] / sum * saved.values[p][h / sharing * dim_v + d];
         }
         context.push_back(value);
       }
@@ -254,26 +257,52 @@ class DirectTransformer {
     return x;
   }
 
+  // What layer number `l` makes of a position's hidden states.
+  void pass(std::size_t l, Vector& x, std::size_t position, Saved& saved) {
+    const std::string layer = "layers." + std::to_string(l) + ".";
+    add_to(x, attention(layer, norm(layer + "attention.norm", x), position, saved));
+    const Vector normed = norm(layer + "mlp.norm", x);
+    const bool dense = !model_.is_expert_layer(static_cast<std::int64_t>(l));
+    add_to(x, dense ? mlp(layer, normed) : experts(layer, normed));
+  }
+
+  Taped cross_entropy(const Vector& normed, std::int64_t target) {
+    const std::string head = model_.tie_word_embeddings ? "embedding.word_weight" : "head.weight";
+    const Vector logits = linear(head, "", normed);
+    Taped sum(tape_, 0);
+    // Rows past the vocabulary are padding.
+    for (std::int64_t v = 0; v < model_.vocab_size; ++v) {
+      sum = sum + exp(logits[static_cast<std::size_t>(v)]);
+    }
+    return log(sum) - logits[static_cast<std::size_t>(target)];
+  }
+
+  // DeepSeek-V3, arXiv 2412.19437, equations 21 to 25, of one position: x becomes the hidden states
+  // of depth k from those of the depth before.
+  Taped predicted(std::size_t k, Vector& x, std::size_t position,
+                  const std::vector<std::int64_t>& sequence, Saved& saved) {
+    const std::string name = "prediction" + std::to_string(k) + ".";
+    Vector joined = norm(name + "words_norm", embedded(sequence[position + k + 1], position));
+    const Vector before = norm(name + "hidden_norm", x);
+    joined.insert(joined.end(), before.begin(), before.end());
+    x = linear(name + "projection_weight", "", joined);
+    pass(static_cast<std::size_t>(model_.num_hidden_layers) + 1 + 2 * k, x, position, saved);
+    return cross_entropy(norm(name + "head.norm", x), sequence[position + k + 2]);
+  }
+
   Taped loss_of(const std::vector<std::int64_t>& sequence) {
-    std::vector<Saved> saved(static_cast<std::size_t>(model_.num_hidden_layers));
+    const auto layers = static_cast<std::size_t>(model_.num_hidden_layers);
+    const auto depth = static_cast<std::size_t>(model_.num_nextn_predict_layers);
+    std::vector<Saved> saved(layers + depth);
     Taped total(tape_, 0);
-    for (std::size_t position = 0; position + 1 < sequence.size(); ++position) {
+    for (std::size_t position = 0; position + 1 + depth < sequence.size(); ++position) {
       Vector x = embedded(sequence[position], position);
-      for (std::size_t l = 0; l < saved.size(); ++l) {
-        const std::string layer = "layers." + std::to_string(l) + ".";
-        add_to(x, attention(layer, norm(layer + "attention.norm", x), position, saved[l]));
-        const Vector normed = norm(layer + "mlp.norm", x);
-        const bool dense = !model_.is_expert_layer(static_cast<std::int64_t>(l));
-        add_to(x, dense ? mlp(layer, normed) : experts(layer, normed));
+      for (std::size_t l = 0; l < layers; ++l) pass(l, x, position, saved[l]);
+      total = total + cross_entropy(norm("head.norm", x), sequence[position + 1]);
+      for (std::size_t k = 0; k < depth; ++k) {
+        const Taped loss = predicted(k, x, position, sequence, saved[layers + k]);
+        total = total + loss * (kPredictionWeight / static_cast<double>(depth));
       }
-      const std::string head = model_.tie_word_embeddings ? "embedding.word_weight" : "head.weight";
-      const Vector logits = linear(head, "", norm("head.norm", x));
-      Taped sum(tape_, 0);
-      // Rows past the vocabulary are padding.
-      for (std::int64_t v = 0; v < model_.vocab_size; ++v) {
-        sum = sum + exp(logits[static_cast<std::size_t>(v)]);
-      }
-      total = total + log(sum) - logits[static_cast<std::size_t>(sequence[position + 1])];
     }
     return total;
   }

@@ -19,7 +19,8 @@ struct DirectResult {
   NamedTensors gradients;
 };
 
-// `sequences`: each one token longer than the model reads, for the targets.
+// `sequences`: each one token longer than the model reads, for the targets, and for each prediction
+// further ahead one more.
 DirectResult direct_training_step(const Transformer& model, const NamedTensors& weights,
                                   const std::vector<std::vector<std::int64_t>>& sequences);
 

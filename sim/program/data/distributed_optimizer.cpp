@@ -11,12 +11,12 @@ namespace headway::distributed_optimizer {
 
 namespace {
 
-// Ranks that share out a bucket, and their group.
-std::int64_t sharing_ranks(const ProgramBuilder& builder, const Bucket& bucket) {
-  return bucket.expert ? builder.shape().edp : builder.shape().shard_ranks;
+// Ranks that share out the state of experts, or of all else, and their group.
+int sharing_ranks(const ProgramBuilder& builder, bool expert) {
+  return expert ? builder.shape().edp : builder.shape().shard_ranks;
 }
-int sharing_group(ProgramBuilder& builder, const Bucket& bucket) {
-  return bucket.expert ? builder.reducing_group(true) : builder.shard_group();
+int sharing_group(ProgramBuilder& builder, bool expert) {
+  return expert ? builder.reducing_group(true) : builder.shard_group();
 }
 
 int shard_buffer(ProgramBuilder& builder, const std::string& name, const Bucket& bucket,
@@ -29,20 +29,37 @@ int shard_buffer(ProgramBuilder& builder, const std::string& name, const Bucket&
   family.rows = elements;
   family.columns = 1;
   family.mirrors = std::move(mirrors);
-  family.row_group = sharing_group(builder, bucket);
+  family.row_group = sharing_group(builder, bucket.expert);
   return builder.buffer(std::move(family));
 }
 
-int add(ProgramBuilder& builder, OperationList& list, const std::string& name, const Bucket& bucket,
-        CollectiveKind kind, DataType type, std::int64_t elements, std::vector<BufferRef> reads,
+// Where a rank alone holds the tensors, its share is all of them.
+Kernel copy(KernelKind kind, std::int64_t elements, DataType type) {
+  Kernel kernel;
+  kernel.kind = kind;
+  kernel.rows = elements;
+  kernel.columns = 1;
+  kernel.type = kernel.output = type;
+  return kernel;
+}
+
+int add(ProgramBuilder& builder, OperationList& list, const std::string& name, bool expert,
+        CollectiveKind kind, DataType type, std::int64_t share, std::vector<BufferRef> reads,
         std::vector<BufferRef> writes) {
-  Collective collective;
-  collective.kind = kind;
-  collective.elements = elements;
-  collective.type = type;
-  const int index = list.add(name + bucket.name, collective, std::move(reads), std::move(writes),
+  const int ranks = sharing_ranks(builder, expert);
+  const bool gathers = kind == CollectiveKind::kAllGather;
+  Operation operation =
+      copy(gathers ? KernelKind::kCastParameters : KernelKind::kSplitSequence, share, type);
+  if (ranks > 1) {
+    Collective collective;
+    collective.kind = kind;
+    collective.elements = share * ranks;
+    collective.type = type;
+    operation = collective;
+  }
+  const int index = list.add(name, std::move(operation), std::move(reads), std::move(writes),
                              Cause::kDataParallel);
-  list.at(index).group = sharing_group(builder, bucket);
+  if (ranks > 1) list.at(index).group = sharing_group(builder, expert);
   list.at(index).stream = builder.stream("dp");
   return index;
 }
@@ -61,7 +78,7 @@ std::vector<Bucket> buckets(const ProgramBuilder& builder, ChunkPlace place,
 BucketShard make_shard(ProgramBuilder& builder, const Bucket& bucket) {
   const StepShape& shape = builder.shape();
   BucketShard shard;
-  const std::int64_t ranks = sharing_ranks(builder, bucket);
+  const std::int64_t ranks = sharing_ranks(builder, bucket.expert);
   shard.elements = (bucket.elements + ranks - 1) / ranks;
   shard.gradient =
       shard_buffer(builder, "gradient_shard.", bucket, BufferCategory::kGradient, shape.gradient,
@@ -72,25 +89,39 @@ BucketShard make_shard(ProgramBuilder& builder, const Bucket& bucket) {
   return shard;
 }
 
+int reduce_share(ProgramBuilder& builder, OperationList& list, const std::string& name, bool expert,
+                 std::int64_t share, std::vector<BufferRef> gradients, BufferRef target) {
+  return add(builder, list, name, expert, CollectiveKind::kReduceScatter, builder.shape().gradient,
+             share, std::move(gradients), {target});
+}
+
+int gather_share(ProgramBuilder& builder, OperationList& list, const std::string& name, bool expert,
+                 DataType type, std::int64_t share, BufferRef source,
+                 std::vector<BufferRef> parameters) {
+  return add(builder, list, name, expert, CollectiveKind::kAllGather, type, share, {source},
+             std::move(parameters));
+}
+
 int reduce(ProgramBuilder& builder, OperationList& list, const Bucket& bucket,
            const BucketShard& shard) {
-  const DataType type = builder.shape().gradient;
   const std::vector<BufferRef> own = {{shard.gradient}};
-  const int index = add(builder, list, "reduce.", bucket, CollectiveKind::kReduceScatter, type,
-                        shard.elements * sharing_ranks(builder, bucket),
-                        gradients_of(builder, bucket.tensors), own);
+  const int index =
+      reduce_share(builder, list, "reduce." + bucket.name, bucket.expert, shard.elements,
+                   gradients_of(builder, bucket.tensors), own.front());
   if (bucket.expert || builder.replica_group() < 0) return index;
-  const int sum = add(builder, list, "sum.", bucket, CollectiveKind::kAllReduce, type,
-                      shard.elements, own, own);
-  list.at(sum).group = builder.replica_group();
+  Collective sum;
+  sum.elements = shard.elements;
+  sum.type = builder.shape().gradient;
+  list.add("sum." + bucket.name, sum, own, own, Cause::kDataParallel);
+  list.last().stream = builder.stream("dp");
+  list.last().group = builder.replica_group();
   return index;
 }
 
 int gather(ProgramBuilder& builder, OperationList& list, const Bucket& bucket,
            const BucketShard& shard) {
-  return add(builder, list, "gather.", bucket, CollectiveKind::kAllGather, bucket.type,
-             shard.elements * sharing_ranks(builder, bucket), {{shard.parameter}},
-             parameters_of(builder, bucket.tensors));
+  return gather_share(builder, list, "gather." + bucket.name, bucket.expert, bucket.type,
+                      shard.elements, {shard.parameter}, parameters_of(builder, bucket.tensors));
 }
 
 }  // namespace headway::distributed_optimizer

@@ -34,6 +34,7 @@ std::string ShardedUnits::unit_name(const Tensor& tensor) const {
   const BufferFamily& buffer = builder_.program().buffers[static_cast<std::size_t>(family)];
   if (buffer.per_layer) return "layer";
   if (is_fsdp(builder_.job().plan.dp_kind) && shape_.pp == 1) return "root";
+  if (buffer.name.starts_with("prediction")) return "prediction";
   return buffer.name.starts_with("embedding") ? "embedding" : "head";
 }
 
@@ -83,11 +84,13 @@ int ShardedUnits::find_or_make_form(const std::string& name, const Bucket& bucke
   fresh.copies = bucket.copies;
   fresh.partial_over = bucket.partial_over;
   fresh.tied = bucket.tied;
+  fresh.expert = bucket.expert;
   fresh.type = bucket.type;
   const auto same = [&](const Form& other) {
     return std::tie(other.per_layer, other.tensors, other.copies, other.partial_over, other.tied,
-                    other.type) == std::tie(fresh.per_layer, fresh.tensors, fresh.copies,
-                                            fresh.partial_over, fresh.tied, fresh.type);
+                    other.expert, other.type) == std::tie(fresh.per_layer, fresh.tensors,
+                                                          fresh.copies, fresh.partial_over,
+                                                          fresh.tied, fresh.expert, fresh.type);
   };
   const auto found = std::find_if(forms_.begin(), forms_.end(), same);
   if (found != forms_.end()) return static_cast<int>(found - forms_.begin());
@@ -100,13 +103,15 @@ int ShardedUnits::find_or_make_form(const std::string& name, const Bucket& bucke
                                          : ".partial";
   }
   if (fresh.tied) base += ".tied";
+  if (fresh.expert) base += ".experts";
   if (fresh.type != shape_.storage) base += "." + std::string(headway::name(fresh.type));
   const auto alike = std::count_if(forms_.begin(), forms_.end(), [&](const Form& other) {
     return other.name == base || other.name.starts_with(base + "-");
   });
   fresh.name = alike == 0 ? base : base + "-" + std::to_string(alike + 1);
   // Shares of rounded units are whole blocks.
-  const std::int64_t unit = rounding_ ? kRoundingBlock : 1, cut = shape_.shard_ranks * unit;
+  const std::int64_t ranks = fresh.expert ? shape_.edp : shape_.shard_ranks;
+  const std::int64_t unit = rounding_ ? kRoundingBlock : 1, cut = ranks * unit;
   fresh.shard.elements = (bucket.elements + cut - 1) / cut * unit;
   fresh.shard = make_shard(fresh);
   if (builder_.job().plan.offload.parameters) {
@@ -134,7 +139,7 @@ int ShardedUnits::share(const std::string& name, const Form& form, BufferCategor
   family.on_host = on_host;
   family.initial = initial;
   family.mirrors = refs(form, category == BufferCategory::kGradient);
-  family.row_group = builder_.shard_group();
+  family.row_group = form.expert ? builder_.reducing_group(true) : builder_.shard_group();
   return builder_.buffer(std::move(family));
 }
 
@@ -335,13 +340,9 @@ void ShardedUnits::gather(OperationList& list, const Form& form) {
     if (came_up) list.last().after = {list.size() - 2};
     source = {form.shard.parameter};
   }
-  Collective collective;
-  collective.kind = CollectiveKind::kAllGather;
-  collective.elements = form.shard.elements * shape_.shard_ranks;
-  collective.type = form.type;
-  list.add("gather." + form.name, collective, {source}, refs(form, false), Cause::kDataParallel);
+  distributed_optimizer::gather_share(builder_, list, "gather." + form.name, form.expert, form.type,
+                                      form.shard.elements, source, refs(form, false));
   list.last().stream = stream;
-  list.last().group = builder_.shard_group();
   if (came_up) list.last().after = {list.size() - 2};
 }
 
@@ -355,16 +356,13 @@ void ShardedUnits::reduce_into(OperationList& list, const Form& form, BufferRef 
     return rounding_->add_up(list, rounded(form), target, position_);
   }
   if (rounding_) return rounding_->reduce(list, rounded(form), target);
-  Collective collective;
-  collective.kind = CollectiveKind::kReduceScatter;
-  collective.elements = form.shard.elements * shape_.shard_ranks;
-  collective.type = shape_.gradient;
-  list.add("reduce." + form.name, collective, refs(form, true), {target}, Cause::kDataParallel);
+  distributed_optimizer::reduce_share(builder_, list, "reduce." + form.name, form.expert,
+                                      form.shard.elements, refs(form, true), target);
   list.last().stream = stream;
-  list.last().group = builder_.shard_group();
-  if (shape_.replicas == 1) return;
-  collective.kind = CollectiveKind::kAllReduce;
+  if (shape_.replicas == 1 || form.expert) return;
+  Collective collective;
   collective.elements = form.shard.elements;
+  collective.type = shape_.gradient;
   list.add("sum." + form.name, collective, {target}, {target}, Cause::kDataParallel);
   list.last().stream = stream;
   list.last().group = builder_.replica_group();

@@ -2,7 +2,9 @@
 // 2304.11277) and stage 3 of ZeRO (Rajbhandari et al., arXiv 1910.02054). The tensors of a layer,
 // and those outside the layers, are units. A unit's parameters are gathered before they are used
 // and dropped afterwards; its gradients are reduced into shares as soon as the backward pass has
-// completed them. What is alive at once follows from where the gathers are issued.
+// completed them. What is alive at once follows from where the gathers are issued. A layer's
+// experts are shared out over the ranks that hold the same ones, and gathered with the rest of it;
+// where no other rank holds them, they are converted and copied as they would be gathered.
 //
 // Order. A gather that is issued ahead waits for what the compute stream has been given until then,
 // and so holds at most the unit in use and `prefetch` more: what PyTorch's limit of two gathers in
@@ -69,7 +71,7 @@ class ShardedUnits {
     std::vector<Tensor> tensors;  // layers relative
     int copies = 1;
     std::string partial_over;
-    bool tied = false;
+    bool tied = false, expert = false;
     DataType type = DataType::kBf16;  // of the whole parameters
     BucketShard shard;
     int reduced = -1;  // a micro-batch's share before it is added or converted

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "sim/program/bucket.hpp"
@@ -56,8 +57,16 @@ namespace distributed_optimizer {
 std::vector<Bucket> buckets(const ProgramBuilder& builder, ChunkPlace place,
                             const std::vector<FiredTensor>& tensors, ParameterId tied);
 BucketShard make_shard(ProgramBuilder& builder, const Bucket& bucket);
-// Adds the reduce-scatter of the gradients into the shard, and the all-gather of the parameters out
-// of it. Return their index.
+// Adds the reduce-scatter of the gradients into a share of so many elements, or the all-gather of
+// the parameters out of one, of experts or of all else; copies, where no other rank holds the same
+// tensors. Return its index.
+int reduce_share(ProgramBuilder& builder, OperationList& list, const std::string& name, bool expert,
+                 std::int64_t share, std::vector<BufferRef> gradients, BufferRef target);
+int gather_share(ProgramBuilder& builder, OperationList& list, const std::string& name, bool expert,
+                 DataType type, std::int64_t share, BufferRef source,
+                 std::vector<BufferRef> parameters);
+// The same of a bucket: adds the reduce-scatter of the gradients into the shard, and the all-gather
+// of the parameters out of it. Return their index.
 int reduce(ProgramBuilder& builder, OperationList& list, const Bucket& bucket,
            const BucketShard& shard);
 int gather(ProgramBuilder& builder, OperationList& list, const Bucket& bucket,

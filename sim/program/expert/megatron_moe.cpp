@@ -197,8 +197,9 @@ void MegatronMoe::make_shared() {
                                   accumulates, shape_.weight);
   second.input = shared_->activation;
   second.input_gradient = shared_->activation_gradient;
+  const bool kept = builder_.job().plan.kept_parts.shared_experts;
   shared_->output = second.output =
-      builder_.residual_stream("moe.shared_output", shape_.storage, once);
+      builder_.residual_stream("moe.shared_output", shape_.storage, kept ? saved : once);
   combined_ = builder_.residual_stream("moe.combined", shape_.storage, once);
   if (!shape_.sequence_parallel) return;
   const auto whole = [&](const char* name, Copies copies) {
@@ -260,10 +261,20 @@ Routing MegatronMoe::routing_of_weights(RoutingKind kind) const {
   return result;
 }
 
+// Megatron-LM, transformer_layer.py: the router with its norm, the exchange's preparation, the
+// shared experts where they are not beside the exchange.
+void MegatronMoe::capture(OperationList& list, int first, int graph) const {
+  const Software& software = builder_.job().software;
+  if (software.launch == Launch::kCudaGraph && software.graph_scope.router)
+    list.capture(first, graph);
+}
+
 void MegatronMoe::route(OperationList& list) {
+  const int first = list.size();
   own_tokens::forward(builder_, list, router_);
   list.add("moe.choose", routing(RoutingKind::kChoose), {{router_.output}},
            {{choice_}, {weights_}, {scores_}});
+  capture(list, first, kMlpGraph);
   if (gathers_tokens()) {
     if (chosen_ >= 0) count_chosen(list);
     sum_chosen(list);
@@ -347,9 +358,9 @@ void MegatronMoe::weight_gradient(OperationList& list, const Linear& linear) {
         linear.quantised->gradient_by_columns(), linear.quantised->input_by_columns(), {gathered_}};
   }
   if (builder_.job().software.accumulation == GradientAccumulation::kFused) {
-    gemm.accumulate = true;
+    gemm.accumulate = !shape_.fresh_gradients;
     gemm.output = shape_.gradient;
-    reads.push_back({weight.gradient});
+    if (gemm.accumulate) reads.push_back({weight.gradient});
     list.add(linear.name + "_wgrad", gemm, std::move(reads), {{weight.gradient}});
     list.last().by_load = true;
     return;
@@ -415,24 +426,33 @@ void MegatronMoe::add(OperationList& list, const std::string& name, KernelKind k
   list.add(name, kernel, {{a}, {b}}, {{sum}});
 }
 
-void MegatronMoe::forward(OperationList& list) {
+void MegatronMoe::forward(OperationList& list, const LayerParts& kept) {
+  const bool with_shared = shared_ && !kept.shared_experts;
+  const int first = list.size();
   route(list);
   permute(list, "moe.permute", {input_.output}, in_);
   if (sends_weights()) {
     list.add("moe.permute_weights", routing_of_weights(RoutingKind::kPermute),
              {{weights_}, {rows_}}, {{sent_weights_.made}});
   }
+  if (captures_preprocess()) capture(list, first, kMlpGraph);
   const Ways in = sends_weights() ? Ways{&sent_weights_, &in_} : Ways{&in_};
-  send(list, in, [&] { shared_first(list); });
+  send(list, in, [&] {
+    if (with_shared) shared_first(list);
+  });
   grouped(list, first_, GemmRole::kForward);
-  expert_activation(list, false);
+  if (!kept.expert_activation) expert_activation(list, false);
   grouped(list, second_, GemmRole::kForward);
-  send_back(list, {&out_}, [&] { shared_second(list); });
+  send_back(list, {&out_}, [&] {
+    if (with_shared) shared_second(list);
+  });
   combine(list, shared_ ? combined_ : output_);
   if (!shared_) return;
-  if (!overlaps()) {
+  if (with_shared && !overlaps()) {
+    const int shared = list.size();
     shared_first(list);
     shared_second(list);
+    capture(list, shared, kSharedGraph);
   }
   if (mix_) return mix(list);
   add(list, "moe.shared_add", KernelKind::kResidualAdd, combined_, shared_->output, output_);
@@ -501,6 +521,10 @@ void MegatronMoe::backward(OperationList& list, BufferRef output_gradient, bool 
   combine_backward(list, output_gradient);
   send(list, {&out_gradient_}, [&] { shared_second_backward(list, shared_gradient, weights); });
   grouped(list, second_, GemmRole::kInputGradient);
+  if (shape_.recomputed.expert_activation) {
+    expert_activation(list, false);
+    if (second_.quantised) second_.quantised->quantise_input(list, {second_.input});
+  }
   if (weights) weight_gradient(list, second_);
   expert_activation(list, true);
   grouped(list, first_, GemmRole::kInputGradient);
@@ -508,20 +532,28 @@ void MegatronMoe::backward(OperationList& list, BufferRef output_gradient, bool 
   const Ways back =
       sends_weights() ? Ways{&sent_weights_gradient_, &in_gradient_} : Ways{&in_gradient_};
   send_back(list, back, [&] { shared_first_backward(list, weights); });
+  int captured = list.size();
   permute_back(list, "moe.permute_backward", in_gradient_, input_.output_gradient);
   if (sends_weights()) {
     list.add("moe.permute_weights_backward", routing_of_weights(RoutingKind::kPermuteBackward),
              {{sent_weights_gradient_.sent}, {rows_}}, {{weights_gradient_}});
   }
+  if (!captures_preprocess()) captured = list.size();
   choose_backward(list, weights);
-  if (!shared_) return;
+  if (!shared_) return capture(list, captured, kMlpGraph);
   if (!overlaps()) {
+    if (shape_.recomputed.shared_experts) {
+      // The framework runs the whole part again, its last product too.
+      shared_first(list);
+      shared_second(list);
+    }
     shared_second_backward(list, shared_gradient, weights);
     shared_first_backward(list, weights);
   }
   add(list, "moe.shared_gradient_add", KernelKind::kGradientAdd, input_.output_gradient,
       shared_->first.input_gradient, input_.output_gradient);
   list.last().after = std::exchange(shared_after_, {});
+  capture(list, captured, kMlpGraph);
   if (!mix_) return;
   own_tokens::backward_input(builder_, list, mix_->logits);
   add(list, "moe.mix_gradient_add", KernelKind::kGradientAdd, input_.output_gradient,

@@ -35,13 +35,19 @@
 
 namespace headway {
 
+// Captured graphs of a layer (Software::graph_scope), as TemplateOperation::graph: of the attention
+// half, or of all of it; of the MLP half, or what of the expert half has a fixed shape; of the
+// shared experts, which are issued behind the others.
+inline constexpr int kAttentionGraph = 0, kMlpGraph = 1, kSharedGraph = 2;
+
 class MegatronMoe {
  public:
   // `input`: the norm before the experts, whose output they read and whose output gradient they
   // write. `output`: of this rank's tokens, what is added to the residual stream.
   MegatronMoe(ProgramBuilder& builder, const NormPart& input, int output);
 
-  void forward(OperationList& list);
+  // `kept`: parts whose results are there already.
+  void forward(OperationList& list, const LayerParts& kept);
   // `weights`: weight gradients too; else backward_weight gives them later.
   void backward(OperationList& list, BufferRef output_gradient, bool weights);
   void backward_weight(OperationList& list, BufferRef output_gradient);
@@ -124,6 +130,9 @@ class MegatronMoe {
   GroupedGemm product(const Linear& linear, GemmRole role) const;
   void grouped(OperationList& list, const Linear& linear, GemmRole role);
   void weight_gradient(OperationList& list, const Linear& linear);
+  // Marks what was added from `first` on as captured, where the router is.
+  void capture(OperationList& list, int first, int graph) const;
+  bool captures_preprocess() const { return builder_.job().software.graph_scope.preprocess; }
   void shared_first(OperationList& list);
   void shared_second(OperationList& list);
   void shared_second_backward(OperationList& list, BufferRef output_gradient, bool weights);

@@ -75,6 +75,7 @@ Attention core_shape(const ProgramBuilder& builder, bool backward) {
   core.sequence_q = core.sequence_kv = shape.core_sequence;
   core.head_dim = shape.head_dim;
   core.head_dim_v = shape.value_head_dim;
+  core.window = shape.window;
   core.dropout = shape.dropout;
   core.kernel = software.attention;
   core.fused = core.kernel != AttentionKernel::kUnfused ||

@@ -123,11 +123,11 @@ void accumulate(ProgramBuilder& builder, OperationList& list, const std::string&
 
 int weight_gradient(ProgramBuilder& builder, OperationList& list, const std::string& name,
                     const std::vector<ParameterId>& weights, DataType compute,
-                    std::vector<BufferRef> output_gradient, BufferRef input) {
+                    std::vector<BufferRef> output_gradient, BufferRef input, bool always_adds) {
   const bool fused = builder.job().software.accumulation == GradientAccumulation::kFused;
   Gemm wgrad = gemm(builder, GemmRole::kWeightGradient, weights, compute);
   wgrad.runs = static_cast<std::int64_t>(output_gradient.size());
-  wgrad.accumulate = fused && !builder.shape().fresh_gradients;
+  wgrad.accumulate = fused && (always_adds || !builder.shape().fresh_gradients);
   if (fused) wgrad.output = builder.shape().gradient;
   std::vector<BufferRef> reads = std::move(output_gradient), writes;
   reads.push_back(input);
@@ -140,7 +140,7 @@ int weight_gradient(ProgramBuilder& builder, OperationList& list, const std::str
   if (wgrad.runs > 1) list.at(index).group = builder.tensor_group();
   for (std::size_t w = 0; !fused && w < weights.size(); ++w) {
     const std::string suffix = w == 0 ? "_accumulate" : "_accumulate" + std::to_string(w);
-    accumulate(builder, list, name + suffix, builder.parameter(weights[w]));
+    accumulate(builder, list, name + suffix, builder.parameter(weights[w]), always_adds);
   }
   return index;
 }
@@ -240,7 +240,7 @@ void backward_weight(ProgramBuilder& builder, OperationList& list, const ColumnP
     output_gradient = linear.quantised->gradient_by_columns();
   }
   const int wgrad = weight_gradient(builder, list, linear.name, weights_of(linear), linear.compute,
-                                    {output_gradient}, input);
+                                    {output_gradient}, input, linear.adds);
   if (gathered >= 0) list.at(wgrad).after = {gathered};
 }
 

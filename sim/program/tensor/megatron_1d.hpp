@@ -41,6 +41,7 @@ struct ColumnParallel {
   ParameterId more_rows = kNoParameter;  // of a second matrix, beneath those of the first
   std::vector<int> ring = {};            // overlapped_1d: runs of tokens on their way, two in turn
   std::optional<SquareBuffers> square = {};
+  bool adds = false;  // to the weight's gradient, which another operation has begun
 };
 void forward(ProgramBuilder& builder, OperationList& list, const ColumnParallel& linear);
 // Returns the operations of other streams that a reader of the input gradient must come after.
@@ -90,7 +91,8 @@ void all_reduce(ProgramBuilder& builder, OperationList& list, const std::string&
 // (Gemm::runs), the weight's rows may stand in several matrices. Returns the GEMM's index.
 int weight_gradient(ProgramBuilder& builder, OperationList& list, const std::string& name,
                     const std::vector<ParameterId>& weights, DataType compute,
-                    std::vector<BufferRef> output_gradient, BufferRef input);
+                    std::vector<BufferRef> output_gradient, BufferRef input,
+                    bool always_adds = false);
 // Adds a micro-batch's gradient to the main one, or, where every micro-batch begins a new one,
 // becomes it; unless `always_adds`: another operation has begun it.
 void accumulate(ProgramBuilder& builder, OperationList& list, const std::string& name,

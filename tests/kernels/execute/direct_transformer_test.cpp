@@ -35,7 +35,8 @@ Judged judge(const std::string& model, const std::string& more) {
   }
   std::vector<std::vector<std::int64_t>> sequences;
   for (int sample = 0; sample < 2; ++sample) {
-    sequences.push_back(sample_tokens(options.seed, sample, kSequence, job.model.vocab_size));
+    const std::int64_t read = kSequence + job.model.num_nextn_predict_layers;
+    sequences.push_back(sample_tokens(options.seed, sample, read, job.model.vocab_size));
   }
   judged.direct = direct_training_step(job.model, weights, sequences);
   return judged;
@@ -88,13 +89,38 @@ TEST(DirectTransformer, AgreesWithAnExecutedMixtureOfExperts) {
 
 TEST(DirectTransformer, AgreesWithExecutedLatentAttention) {
   for (const char* compressed : {"", R"(, "q_lora_rank": 6)"}) {
-    const Judged judged = judge(
-        std::string(R"({"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+    const Judged judged =
+        judge(std::string(R"({"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
             "intermediate_size": 12, "vocab_size": 29, "hidden_act": "silu", "gated_mlp": true,
             "kv_lora_rank": 5, "qk_nope_head_dim": 3, "qk_rope_head_dim": 4, "v_head_dim": 2)") +
-            compressed + "}",
-        "");
+                  compressed + "}",
+              "");
     SCOPED_TRACE(compressed);
+    expect_equal(judged);
+  }
+}
+
+TEST(DirectTransformer, AgreesWithExecutedPredictionsFurtherAhead) {
+  for (const char* more : {R"(, "num_nextn_predict_layers": 1)",
+                           R"(, "num_nextn_predict_layers": 2, "tie_word_embeddings": true)"}) {
+    const Judged judged =
+        judge(std::string(R"({"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+            "intermediate_size": 12, "vocab_size": 29, "hidden_act": "silu", "gated_mlp": true)") +
+                  more + "}",
+              "");
+    SCOPED_TRACE(more);
+    expect_equal(judged);
+  }
+}
+
+TEST(DirectTransformer, AgreesWithAnExecutedSlidingWindow) {
+  for (const char* attention : {"flash2", "unfused"}) {
+    const Judged judged = judge(
+        R"({"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+            "intermediate_size": 12, "vocab_size": 29, "hidden_act": "silu", "gated_mlp": true,
+            "sliding_window": 3})",
+        std::string(R"(, "software": {"attention": ")") + attention + R"("})");
+    SCOPED_TRACE(attention);
     expect_equal(judged);
   }
 }

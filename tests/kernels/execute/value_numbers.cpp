@@ -136,7 +136,11 @@ class Numbering {
       case KernelKind::kClip:
       case KernelKind::kValidateNorm:
       case KernelKind::kSgd:
-      case KernelKind::kAdam: {
+      case KernelKind::kAdam:
+      case KernelKind::kLion:
+      case KernelKind::kMomentum:
+      case KernelKind::kFactoredDirection:
+      case KernelKind::kDecayedStep: {
         ValueTable::Key key = {word(Value::kResult), member.rank};
         key.insert(key.end(), of.begin(), of.end());
         results_.push_back(std::move(key));
