@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -293,7 +294,8 @@ class Player {
   int value_count_ = 0;            // of a device
   std::vector<int> whole_counts_;  // by device and variant: how often it was played as a whole
   // Where each stream with steps stood before an instance played as a whole, for the critical path.
-  std::vector<std::int64_t> columns_;
+  std::unique_ptr<std::int64_t[]> columns_;
+  int column_count_ = 0;
   std::vector<ActivityState> activities_;
   std::vector<int> worklist_;  // a stack of cursors and fronts
   int work_ = 0;               // its size

@@ -20,7 +20,7 @@ void Player::prepare_fronts() {
   value_count_ = streams_ + slots;
   values_.resize(at(graph_.devices * value_count_));
   whole_counts_.assign(at(graph_.devices * compiled_.variants), 0);
-  std::size_t columns = 0;
+  std::size_t columns = 0, marks = marks_.size();
   fronts_.resize(at(graph_.devices));
   for (int d = 0; d < graph_.devices; ++d) {
     Front& front = fronts_[at(d)];
@@ -31,13 +31,18 @@ void Player::prepare_fronts() {
     Columns waits_for = kAllStreams;
     for (const PlacedInstance* i = front.end; i != begin;) {
       const WholeInstance& whole = wholes_[at((--i)->variant)];
-      columns += whole.last.size();
+      if (whole.possible) {
+        columns += whole.last.size();
+      } else {
+        marks += at(whole.slots);
+      }
       const Columns with = waits_for & whole.visible_waits_for;
       if (with != waits_for) front.later.push_back({i, with});
       waits_for = with;
     }
   }
-  if (options_.critical_path) columns_.reserve(columns);
+  marks_.reserve(marks);
+  if (options_.critical_path) columns_ = std::make_unique_for_overwrite<std::int64_t[]>(columns);
 }
 
 // Plays instances as a whole as long as all is known.
@@ -173,9 +178,11 @@ void Player::arrive_in_whole(int device, const WholeStep& step, const Moment& re
 }
 
 void Player::keep_columns(int device, const WholeInstance& whole) {
-  kept_[at(place_of(*fronts_[at(device)].instance))] = -1 - static_cast<int>(columns_.size());
+  kept_[at(place_of(*fronts_[at(device)].instance))] = -1 - column_count_;
   const Moment* const values = values_of(device);
-  for (const WholeInstance::Last& last : whole.last) columns_.push_back(values[last.stream].time);
+  for (const WholeInstance::Last& last : whole.last) {
+    columns_[at(column_count_++)] = values[last.stream].time;
+  }
 }
 
 // What does not depend on when an instance was played is counted once for all.

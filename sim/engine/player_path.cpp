@@ -57,7 +57,7 @@ class Player::PathFinder {
     const int place = player_.place_of(*position_.instance);
     const int kept = player_.kept_[at(place)];
     if (kept >= 0) return moment(kept + slot).time;
-    if (replayed_ != place) replay(*position_.instance, player_.columns_.data() - 1 - kept);
+    if (replayed_ != place) replay(*position_.instance, player_.columns_.get() - 1 - kept);
     replayed_ = place;
     return replayed_slots_[at(slot)];
   }
