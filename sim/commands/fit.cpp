@@ -6,6 +6,7 @@
 
 #include "sim/commands/command.hpp"
 #include "sim/core/file.hpp"
+#include "sim/cost/collective_check.hpp"
 #include "sim/cost/fit.hpp"
 #include "sim/cost/point_check.hpp"
 #include "sim/formats/nccl_tests.hpp"
@@ -60,7 +61,11 @@ std::string device_of(const PointSet& points) {
 }
 
 int check(const PointSet& points, const std::string& profile, const std::string& json,
-          const CommandLine& line) {
+          const std::string& collectives, const CommandLine& line) {
+  if (!collectives.empty()) {
+    write_answer(collectives, collectives_csv(check_collectives(points)), line);
+    if (collectives == "-") return kAnswered;
+  }
   const PointCheck checked =
       check_points(points, profile.empty() ? std::nullopt : std::optional(profile));
   if (!json.empty()) write_answer(json, check_json(checked), line);
@@ -74,7 +79,7 @@ int fit_command(const CommandLine& line) {
   CLI::App app("Makes a profile from measured points, or checks the profiles against them.",
                "headway fit");
   std::vector<std::string> files;
-  std::string output, profile, json;
+  std::string output, profile, json, collectives;
   bool checks = false;
   app.add_option("points", files,
                  "CSV as in calibration/points, logs of nccl-tests, traces of the PyTorch profiler")
@@ -88,6 +93,12 @@ int fit_command(const CommandLine& line) {
                  "--check: the only one asked");
   app.add_option("--json", json, "with --check: write the errors as JSON; - is standard output")
       ->needs(check_flag);
+  app.add_option(
+         "--collectives", collectives,
+         "with --check: write each collective with its prediction, algorithm and protocol as "
+         "CSV; inside a node its own measured curve is left out; - is standard output")
+      ->type_name("FILE")
+      ->needs(check_flag);
   out->excludes(check_flag);
   app.footer(
       "example: headway fit calibration/points/gemm.csv --profile h100-sxm -o my-h100.json\n"
@@ -98,7 +109,7 @@ int fit_command(const CommandLine& line) {
     return kBadInput;
   }
   const PointSet points = read_all(files, line.err);
-  if (checks) return check(points, profile, json, line);
+  if (checks) return check(points, profile, json, collectives, line);
 
   const PointsFit fit =
       fit_points(points, read_profile(profile.empty() ? device_of(points) : profile));

@@ -1,7 +1,6 @@
 #include "sim/cost/point_check.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdio>
 #include <memory>
 #include <numeric>
@@ -12,6 +11,7 @@
 #include "sim/core/json_writer.hpp"
 #include "sim/core/shipped_files.hpp"
 #include "sim/cost/attention_cost.hpp"
+#include "sim/cost/collective_check.hpp"
 #include "sim/cost/collective_cost.hpp"
 #include "sim/cost/compute_cost.hpp"
 #include "sim/cost/gemm_fit.hpp"
@@ -152,23 +152,10 @@ Answer Oracle::elementwise(const ElementwiseRow& row) const {
   return "no measured kernel " + row.operation + " " + pass + " in the profile";
 }
 
-// "IB NDR 8x400G CX7" -> "8x400 Gbit/s"; nothing for other transports, which NCCL's own model does
-// not describe.
+// Nothing for transports that NCCL's own model does not describe.
 std::optional<std::string> nic_option(const std::string& network) {
   const bool known = network.starts_with("IB") || network.starts_with("RoCE");
-  const std::size_t cross = network.find('x');
-  if (!known || cross == std::string::npos) return std::nullopt;
-  const auto digits_around = [&](std::size_t at, int step) {
-    std::string digits;
-    while (at < network.size() && std::isdigit(static_cast<unsigned char>(network[at])) != 0) {
-      digits = step > 0 ? digits + network[at] : network[at] + digits;
-      at += static_cast<std::size_t>(step);
-    }
-    return digits;
-  };
-  const std::string count = digits_around(cross - 1, -1), speed = digits_around(cross + 1, 1);
-  if (count.empty() || speed.empty()) return std::nullopt;
-  return count + "x" + speed + " Gbit/s";
+  return known ? nics_in(network) : std::nullopt;
 }
 
 const Topology* Oracle::cluster(int gpus, const std::string& nic) {
