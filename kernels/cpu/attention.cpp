@@ -280,23 +280,23 @@ void check_shape(const Attention& a, const OperandsOf& operands, const Placement
   }
 }
 
-// Positions of the queries and keys in their sequence.
-struct Positions {
-  Positions(const Attention& a, const TokenMap& map)
-      : queries(static_cast<std::size_t>(a.sequence_q)),
-        keys(static_cast<std::size_t>(a.sequence_kv)) {
-    const std::int64_t from = (map.place - a.distance + map.ring) % map.ring;
-    const std::int64_t run = a.gathered ? a.sequence_kv / a.ring : a.sequence_kv;
-    for (std::int64_t i = 0; i < a.sequence_q; ++i) {
-      queries[static_cast<std::size_t>(i)] = a.apart ? map.position_at(map.place, i) : i;
-    }
-    for (std::int64_t i = 0; i < a.sequence_kv; ++i) {
-      keys[static_cast<std::size_t>(i)] =
-          a.apart ? map.position_at(a.gathered ? i / run : from, i % run) : i;
-    }
+}  // namespace
+
+AttentionPositions::AttentionPositions(const Attention& a, const TokenMap& map)
+    : queries(static_cast<std::size_t>(a.sequence_q)),
+      keys(static_cast<std::size_t>(a.sequence_kv)) {
+  const std::int64_t from = (map.place - a.distance + map.ring) % map.ring;
+  const std::int64_t run = a.gathered ? a.sequence_kv / a.ring : a.sequence_kv;
+  for (std::int64_t i = 0; i < a.sequence_q; ++i) {
+    queries[static_cast<std::size_t>(i)] = a.apart ? map.position_at(map.place, i) : i;
   }
-  std::vector<std::int64_t> queries, keys;
-};
+  for (std::int64_t i = 0; i < a.sequence_kv; ++i) {
+    keys[static_cast<std::size_t>(i)] =
+        a.apart ? map.position_at(a.gathered ? i / run : from, i % run) : i;
+  }
+}
+
+namespace {
 
 // Rows of a head that follow one another in a matrix.
 template <typename T>
@@ -364,7 +364,7 @@ void blocked_forward(const Attention& a, const OperandsOf& operands, const Place
   const Projections<const T>& in = inputs.all();
   Output<T> context(operands.write(0, layout.queries * layout.context_columns), false);
   Output<T> statistics(operands.write(1, layout.queries * a.heads), false);
-  const Positions positions(a, placement.map);
+  const AttentionPositions positions(a, placement.map);
   for (std::int64_t b = 0; b < a.batch; ++b) {
     const std::vector<std::int64_t> begins = document_begins(a, placement, b);
     for (std::int64_t h = 0; h < a.heads; ++h) {
@@ -397,7 +397,7 @@ void blocked_backward(const Attention& a, const OperandsOf& operands, const Plac
   const Input<T> statistics(operands.read(next + 1, layout.queries * a.heads));
   const ProjectionOutputs<T> outputs(a, operands);
   const Projections<T>& out = outputs.all();
-  const Positions positions(a, placement.map);
+  const AttentionPositions positions(a, placement.map);
   T log_sum_exp[kBlock], row_sums[kBlock];
   for (std::int64_t b = 0; b < a.batch; ++b) {
     const std::vector<std::int64_t> begins = document_begins(a, placement, b);
@@ -468,7 +468,7 @@ void plain_forward(const Attention& a, const OperandsOf& operands, const Placeme
   Output<T> probabilities(operands.write(1, cells), false);
   std::vector<T> keep(static_cast<std::size_t>(dropping ? cells : 0), T{1});
   std::vector<T> dropped(keep.size());
-  const Positions positions(a, placement.map);
+  const AttentionPositions positions(a, placement.map);
   for (std::int64_t b = 0; b < a.batch; ++b) {
     const std::vector<std::int64_t> begins = document_begins(a, placement, b);
     for (std::int64_t h = 0; h < a.heads; ++h) {

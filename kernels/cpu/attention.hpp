@@ -66,6 +66,12 @@ void attention_block_backward(const HeadCore& core, HeadRows<T> queries, HeadRow
                               HeadRows<T> values, HeadRows<T> dcontext, const T* log_sum_exp,
                               const T* row_sums, T* dq, T* dk, T* dv);
 
+// Positions of an attention's queries and keys in their sequence.
+struct AttentionPositions {
+  AttentionPositions(const Attention& attention, const TokenMap& map);
+  std::vector<std::int64_t> queries, keys;
+};
+
 template <typename T>
 void compute_attention(const Attention& attention, const OperandsOf& operands,
                        const Placement& placement);

@@ -91,23 +91,6 @@ void compute_kernel(const Kernel& kernel, const OperandsOf& operands, const Plac
   operands.refuse("the CPU executor does not know this kernel");
 }
 
-std::string title(const Operation& operation) {
-  if (const auto* gemm = std::get_if<Gemm>(&operation)) {
-    return "gemm " + std::string(name(gemm->role));
-  }
-  if (const auto* gemm = std::get_if<GroupedGemm>(&operation)) {
-    return "grouped gemm " + std::string(name(gemm->role));
-  }
-  if (const auto* kernel = std::get_if<Kernel>(&operation)) return std::string(name(kernel->kind));
-  if (const auto* routing = std::get_if<Routing>(&operation)) {
-    return "routing " + std::string(name(routing->kind));
-  }
-  if (const auto* attention = std::get_if<Attention>(&operation)) {
-    return attention->backward ? "attention backward" : "attention forward";
-  }
-  return "collective or host work";
-}
-
 template <typename T>
 void compute_as(const Operation& operation, const OperandsOf& operands,
                 const Placement& placement) {
@@ -127,6 +110,23 @@ void compute_as(const Operation& operation, const OperandsOf& operands,
 }
 
 }  // namespace
+
+std::string title(const Operation& operation) {
+  if (const auto* gemm = std::get_if<Gemm>(&operation)) {
+    return "gemm " + std::string(name(gemm->role));
+  }
+  if (const auto* gemm = std::get_if<GroupedGemm>(&operation)) {
+    return "grouped gemm " + std::string(name(gemm->role));
+  }
+  if (const auto* kernel = std::get_if<Kernel>(&operation)) return std::string(name(kernel->kind));
+  if (const auto* routing = std::get_if<Routing>(&operation)) {
+    return "routing " + std::string(name(routing->kind));
+  }
+  if (const auto* attention = std::get_if<Attention>(&operation)) {
+    return attention->backward ? "attention backward" : "attention forward";
+  }
+  return "collective or host work";
+}
 
 void compute(const Operation& operation, std::span<const Operand> reads,
              std::span<const Operand> writes, const Placement& placement) {

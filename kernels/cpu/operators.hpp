@@ -61,6 +61,9 @@ struct Placement {
   OptimizerConstants optimizer;
 };
 
+// "gemm forward", "rms_norm_forward": what messages call an operation.
+std::string title(const Operation& operation);
+
 // Throws std::invalid_argument, naming the operation, where the operands do not fit it, and for
 // element types and operations that the CPU does not execute.
 void compute(const Operation& operation, std::span<const Operand> reads,

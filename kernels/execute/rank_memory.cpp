@@ -241,31 +241,38 @@ void RankMemory::deliver(int allocation) {
   if (initial == InitialValue::kTokens || initial == InitialValue::kTargets) fill_text(allocation);
 }
 
-void RankMemory::fill_text(int allocation) {
-  const BufferFamily& of = family(allocation);
+std::vector<std::int64_t> tokens_of(const ExecutionPlan& plan, int rank, int allocation,
+                                    std::uint64_t seed, std::int64_t step) {
+  const Program& program = *plan.program;
+  const Allocation& planned = plan.ranks[static_cast<std::size_t>(rank)]
+                                  .allocations[static_cast<std::size_t>(allocation)];
+  const BufferFamily& of = program.buffers[static_cast<std::size_t>(planned.buffer.family)];
   const std::int64_t shift = of.ahead + (of.initial == InitialValue::kTargets ? 1 : 0);
-  const Program& program = *plan_.program;
-  const Allocation& planned = rank_plan_.allocations[static_cast<std::size_t>(allocation)];
   const std::int64_t first_sample =
-      first_token(program, rank_, planned.buffer.micro_batch, step_) / program.sequence_length;
-  const TokenMap map = token_map(program.layout, program.grid, rank_, program.sequence_length);
+      first_token(program, rank, planned.buffer.micro_batch, step) / program.sequence_length;
+  const TokenMap map = token_map(program.layout, program.grid, rank, program.sequence_length);
   std::int64_t first_row = 0;
   if (of.row_group >= 0) {
     const GroupFamily& group = program.groups[static_cast<std::size_t>(of.row_group)];
-    first_row = program.grid.index_in_group(group, rank_) * of.rows;
+    first_row = program.grid.index_in_group(group, rank) * of.rows;
   }
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(of.elements())), text;
   std::int64_t of_sample = -1;
   for (std::int64_t i = 0; i < of.elements(); ++i) {
     const std::int64_t sample = first_sample + map.sequence(first_row + i);
     if (sample != of_sample) {
-      text = sample_tokens(seed_, sample, program.sequence_length + of.ahead, program.vocab_size);
+      text = sample_tokens(seed, sample, program.sequence_length + of.ahead, program.vocab_size);
       of_sample = sample;
     }
     tokens[static_cast<std::size_t>(i)] =
         text[static_cast<std::size_t>(map.position(first_row + i) + shift)];
   }
-  store(operand(allocation), 0, of.elements(), tokens.data());
+  return tokens;
+}
+
+void RankMemory::fill_text(int allocation) {
+  const std::vector<std::int64_t> tokens = tokens_of(plan_, rank_, allocation, seed_, step_);
+  store(operand(allocation), 0, static_cast<std::int64_t>(tokens.size()), tokens.data());
 }
 
 }  // namespace headway

@@ -87,4 +87,8 @@ std::int64_t held_rows(const BufferFamily& family);
 // Global index, over all steps, of the first token of a micro-batch of the rank.
 std::int64_t first_token(const Program& program, int rank, int micro_batch, std::int64_t step);
 
+// What the data of a step put into an allocation of tokens or targets.
+std::vector<std::int64_t> tokens_of(const ExecutionPlan& plan, int rank, int allocation,
+                                    std::uint64_t seed, std::int64_t step);
+
 }  // namespace headway

@@ -16,8 +16,14 @@ const Kernel* kernel_of(const PlannedOperation& planned) {
   return std::get_if<Kernel>(&planned.operation->operation);
 }
 
-// The positions in an operation's reads of whole, reduced gradients: what the optimizer's kernels
-// read. Empty for all other operations.
+// The routing by which tokens choose their experts.
+const Routing* choosing(const PlannedOperation& planned) {
+  const auto* routing = std::get_if<Routing>(&planned.operation->operation);
+  return routing != nullptr && routing->kind == RoutingKind::kChoose ? routing : nullptr;
+}
+
+}  // namespace
+
 std::pair<std::size_t, std::size_t> gradients_read(const PlannedOperation& planned) {
   const Kernel* kernel = kernel_of(planned);
   if (kernel == nullptr) return {0, 0};
@@ -42,7 +48,6 @@ std::pair<std::size_t, std::size_t> gradients_read(const PlannedOperation& plann
   }
 }
 
-// How many of an operation's writes are parameters, or masters, that it has updated.
 std::size_t parameters_written(const PlannedOperation& planned) {
   const Kernel* kernel = kernel_of(planned);
   if (kernel == nullptr) return 0;
@@ -52,13 +57,6 @@ std::size_t parameters_written(const PlannedOperation& planned) {
   return kernel->kind == KernelKind::kAdam ? planned.writes.size() - 2 : 0;
 }
 
-// The routing by which tokens choose their experts.
-const Routing* choosing(const PlannedOperation& planned) {
-  const auto* routing = std::get_if<Routing>(&planned.operation->operation);
-  return routing != nullptr && routing->kind == RoutingKind::kChoose ? routing : nullptr;
-}
-
-// A kernel over rows that depend on the routing works on all there is room for.
 Operation with_held_rows(const Program& program, const TemplateOperation& planned,
                          const CollectiveMember& own) {
   Operation operation = planned.operation;
@@ -68,6 +66,20 @@ Operation with_held_rows(const Program& program, const TemplateOperation& planne
   if (program.buffers[family].most_rows > 0) kernel->rows = own.reads.front().rows;
   return operation;
 }
+
+std::vector<std::int64_t> choosing_tokens(const PlannedOperation& planned,
+                                          const Placement& placement) {
+  const Routing* routing = choosing(planned);
+  std::vector<std::int64_t> tokens;
+  for (std::int64_t row = 0; routing != nullptr && row < routing->tokens; ++row) {
+    const TokenMap& map = placement.map;
+    const std::int64_t own = placement.first_row + row;
+    tokens.push_back(placement.first_token + map.sequence(own) * map.length + map.position(own));
+  }
+  return tokens;
+}
+
+namespace {
 
 GlobalTensors assembled(const ExecutionPlan& plan, std::span<const RankNumbers> ranks,
                         std::map<int, std::vector<double>> RankNumbers::*held) {
@@ -145,12 +157,7 @@ void RankRun::compute(const PlannedOperation& planned, const CollectiveMember& o
     placement.step = ++updates_[planned.writes.front()];
   }
   const Routing* routing = choosing(planned);
-  std::vector<std::int64_t> tokens;  // that choose, counted over all steps
-  for (std::int64_t row = 0; routing != nullptr && row < routing->tokens; ++row) {
-    const TokenMap& map = placement.map;
-    const std::int64_t own = placement.first_row + row;
-    tokens.push_back(placement.first_token + map.sequence(own) * map.length + map.position(own));
-  }
+  const std::vector<std::int64_t> tokens = choosing_tokens(planned, placement);
   std::vector<std::int32_t> recorded;
   if (routing != nullptr && options_.routing != nullptr) {
     recorded = options_.routing->find(planned.layer, tokens);

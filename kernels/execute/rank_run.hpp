@@ -87,6 +87,19 @@ class RankRun {
   int loss_total_ = -1;  // the allocation that the Program sums losses in
 };
 
+// The positions in an operation's reads of whole, reduced gradients: what the optimizer's kernels
+// read. Empty for all other operations.
+std::pair<std::size_t, std::size_t> gradients_read(const PlannedOperation& planned);
+// How many of an operation's writes are parameters, or masters, that it has updated.
+std::size_t parameters_written(const PlannedOperation& planned);
+// A kernel over rows that depend on the routing works on all there is room for.
+Operation with_held_rows(const Program& program, const TemplateOperation& planned,
+                         const CollectiveMember& own);
+// Of an operation by which tokens choose their experts: the tokens, counted over all steps; empty
+// for all others.
+std::vector<std::int64_t> choosing_tokens(const PlannedOperation& planned,
+                                          const Placement& placement);
+
 // A step's numbers from those of all ranks, in order: each part of the data counts once.
 ExecutedStep executed_step(const ExecutionPlan& plan, std::span<const RankNumbers> ranks);
 // The model's tensors as the optimizers left them.

@@ -3,17 +3,10 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/cpu/counter_bits.hpp"
+
 namespace headway {
 namespace {
-
-// SplitMix64's increment and multipliers.
-constexpr std::uint64_t kGamma = 0x9e3779b97f4a7c15ULL;
-
-std::uint64_t mixed(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
-}
 
 // FNV-1a, 64 bits.
 std::uint64_t hash(std::string_view text) {
@@ -27,18 +20,18 @@ std::uint64_t hash(std::string_view text) {
 }  // namespace
 
 CounterRandom::CounterRandom(std::uint64_t seed, std::string_view name)
-    : key_(mixed(mixed(seed + kGamma) ^ hash(name))) {}
+    : key_(mixed_bits(mixed_bits(seed + kCounterGamma) ^ hash(name))) {}
 
 CounterRandom CounterRandom::child(std::uint64_t index) const {
-  return CounterRandom(mixed(key_ ^ mixed(index + kGamma)));
+  return CounterRandom(child_key(key_, index));
 }
 
 std::uint64_t CounterRandom::bits(std::uint64_t counter) const {
-  return mixed(key_ + mixed(counter * kGamma + kGamma));
+  return counter_bits(key_, counter);
 }
 
 double CounterRandom::uniform(std::uint64_t counter) const {
-  return static_cast<double>(bits(counter) >> 11) * 0x1.0p-53;
+  return counter_uniform(key_, counter);
 }
 
 double CounterRandom::normal(std::uint64_t counter) const {

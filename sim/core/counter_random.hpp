@@ -21,6 +21,9 @@ class CounterRandom {
   double uniform(std::uint64_t counter) const;  // [0, 1)
   double normal(std::uint64_t counter) const;   // mean 0, deviation 1 (Box and Muller 1958)
 
+  // What counter_bits() takes, for a device that draws the same numbers.
+  std::uint64_t key() const { return key_; }
+
  private:
   explicit CounterRandom(std::uint64_t key) : key_(key) {}
 
