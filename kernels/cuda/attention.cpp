@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "kernels/cpu/attention.hpp"
-#include "kernels/cpu/counter_random.hpp"
+#include "sim/core/counter_random.hpp"
 
 namespace headway {
 namespace {

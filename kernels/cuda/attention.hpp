@@ -2,9 +2,9 @@
 // the mask's random key. Index arithmetic as kernels/cpu/attention, for device code.
 #pragma once
 
-#include "kernels/cpu/counter_bits.hpp"
 #include "kernels/cuda/device_call.hpp"
 #include "kernels/cuda/each.hpp"
+#include "sim/core/counter_bits.hpp"
 
 namespace headway {
 

@@ -1,7 +1,7 @@
-#include "kernels/cpu/counter_bits.hpp"
-#include "kernels/cpu/counter_random.hpp"
 #include "kernels/cuda/device_call.hpp"
 #include "kernels/cuda/each.hpp"
+#include "sim/core/counter_bits.hpp"
+#include "sim/core/counter_random.hpp"
 
 namespace headway {
 namespace {

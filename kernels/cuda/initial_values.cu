@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "kernels/cpu/counter_bits.hpp"
 #include "kernels/cuda/each.hpp"
 #include "kernels/cuda/elements.hpp"
+#include "sim/core/counter_bits.hpp"
 
 namespace headway {
 namespace {

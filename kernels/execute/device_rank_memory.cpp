@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/counter_random.hpp"
 #include "kernels/cuda/cuda_error.hpp"
 #include "kernels/cuda/device_operators.hpp"
 #include "kernels/cuda/initial_values.hpp"
 #include "kernels/execute/byte_text.hpp"
 #include "kernels/execute/global_tensors.hpp"
+#include "sim/core/counter_random.hpp"
 
 namespace headway {
 namespace {

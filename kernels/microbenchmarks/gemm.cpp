@@ -1,40 +1,13 @@
 // Matrix multiplications of the shapes that small transformers have, forward, input gradient and
-// weight gradient (added to what is there), by OpenBLAS on one core:
-// "gemm/ROLE/TYPE/TOKENS/OUTPUTS/INPUTS".
-#include "kernels/microbenchmarks/operation_benchmark.hpp"
+// weight gradient (added to what is there), by OpenBLAS on one core.
+#include "kernels/microbenchmarks/operation_operands.hpp"
 #include "kernels/microbenchmarks/sampling.hpp"
 
 namespace headway {
 namespace {
 
 void add_gemm(GemmRole role, DataType type, std::int64_t m, std::int64_t n, std::int64_t k) {
-  Gemm gemm;
-  gemm.role = role;
-  gemm.m = m;
-  gemm.n = n;
-  gemm.k = k;
-  gemm.type = gemm.output = type;
-  gemm.accumulate = role == GemmRole::kWeightGradient;
-  OperationBenchmark made;
-  made.name = "gemm/" + std::string(name(role)) + "/" + std::string(name(type)) + "/" +
-              std::to_string(m) + "/" + std::to_string(n) + "/" + std::to_string(k);
-  made.operation = gemm;
-  const OperandShape x{type, m, k}, y{type, m, n}, w{type, n, k};
-  switch (role) {
-    case GemmRole::kForward:
-      made.reads = {x, w};
-      made.writes = {y};
-      break;
-    case GemmRole::kInputGradient:
-      made.reads = {y, w};
-      made.writes = {x};
-      break;
-    case GemmRole::kWeightGradient:
-      made.reads = {y, x, w};
-      made.writes = {{type, n, k, 2}};
-      break;
-  }
-  add(std::move(made));
+  add(gemm_benchmark(role, type, type, m, n, k));
 }
 
 void add_all(bool quick) {

@@ -6,14 +6,8 @@
 namespace headway {
 namespace {
 
-constexpr KernelOperands kKernels[] = {
-    {KernelKind::kSquaredNorm, "xo", "1"},   {KernelKind::kClip, "ox", "1"},
-    {KernelKind::kSgd, "xx", "0"},           {KernelKind::kAdam, "xxxx", "023"},
-    {KernelKind::kCastParameters, "x", "x"},
-};
-
 void add_all(bool quick) {
-  add_kernels(kKernels, quick ? KernelShapes{{1024, 1024}}
+  add_kernels(optimizer_kernels(), quick ? KernelShapes{{1024, 1024}}
                               : KernelShapes{{256, 256}, {1024, 1024}, {4096, 2048}});
 }
 

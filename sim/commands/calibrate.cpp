@@ -10,7 +10,9 @@
 #include "sim/commands/child_program.hpp"
 #include "sim/commands/execution.hpp"
 #include "sim/core/error.hpp"
+#include "sim/cost/device_fit.hpp"
 #include "sim/cost/host_fit.hpp"
+#include "sim/cost/points.hpp"
 
 namespace headway {
 
@@ -44,6 +46,9 @@ std::string run_benchmark(const Benchmark& benchmark, const CalibrationRequest& 
   return file;
 }
 
+Profile calibrate_cpu(const CalibrationRequest& request, const CommandLine& line);
+Profile calibrate_cuda(const CalibrationRequest& request, const CommandLine& line);
+
 }  // namespace
 
 std::string machine_name() {
@@ -65,6 +70,13 @@ std::string machine_name() {
   return word + std::to_string(std::thread::hardware_concurrency()) + "-cores";
 }
 
+Profile calibrate(const std::string& backend, const CalibrationRequest& request,
+                  const CommandLine& line) {
+  return backend == "cuda" ? calibrate_cuda(request, line) : calibrate_cpu(request, line);
+}
+
+namespace {
+
 Profile calibrate_cpu(const CalibrationRequest& request, const CommandLine& line) {
   const bool mpi = request.transport.empty() ? has_mpirun() : request.transport == "mpi";
   std::vector<Benchmark> benchmarks = {
@@ -85,13 +97,44 @@ Profile calibrate_cpu(const CalibrationRequest& request, const CommandLine& line
                   "measured on " + machine_name() + (request.quick ? " (--quick)" : ""));
 }
 
+// One program measures all things of a device; what is in the folder already is not measured again.
+Profile calibrate_cuda(const CalibrationRequest& request, const CommandLine& line) {
+  constexpr const char* kProgram = "headway-measure-cuda";
+  constexpr const char* kThings[] = {"gemm",   "optimizers",  "launch",     "clock",  "overlap",
+                                     "kernels", "attention", "collectives", "memory_copy"};
+  fs::create_directories(request.measurements);
+  std::vector<std::string> files;
+  for (const char* thing : kThings) {
+    line.err << "measuring " << thing << std::endl;
+    std::vector<std::string> words = {program_beside(kProgram), request.measurements, "--things",
+                                      thing};
+    if (request.quick) words.emplace_back("--quick");
+    if (const int code = run_program(words, "it is built where the CUDA Toolkit is (nvcc)",
+                                     ChildOutput::kDropped);
+        code != 0) {
+      throw MachineFailure(words[0] + " failed (exit code " + std::to_string(code) + ")");
+    }
+    files.push_back((fs::path(request.measurements) / (std::string(thing) + ".json")).string());
+  }
+  const std::string gpu = device_of_measurements(files.front());
+  const auto device = device_of_gpu(gpu);
+  if (!device) {
+    throw InvalidInput(files.front(), "/context/device",
+                       "there is no profile of '" + gpu + "' to begin with");
+  }
+  return fit_device(read_host_measurements(files), read_profile(*device),
+                    "measured on " + gpu + (request.quick ? " (--quick)" : ""));
+}
+
+}  // namespace
+
 int calibrate_command(const CommandLine& line) {
   CLI::App app("Measures this machine and writes its profile.", "headway calibrate");
   std::string backend = "cpu", output;
   CalibrationRequest request;
   request.measurements = "calibration/measurements/" + machine_name();
   bool mpi = false, threads = false;
-  app.add_option("--backend", backend, "what is measured")->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--backend", backend, "what is measured")->check(CLI::IsMember(backends()));
   app.add_option("-o,--output", output, "where the profile is written")->required();
   app.add_option("--measurements", request.measurements, "folder that keeps what was measured")
       ->capture_default_str();
@@ -101,10 +144,9 @@ int calibrate_command(const CommandLine& line) {
   app.add_flag("--threads", threads, "ranks are threads")->excludes(with_mpi);
   app.footer("example: headway calibrate --backend cpu -o my-machine.json");
   if (const ParseResult parsed = parse(app, line); !parsed.proceed) return parsed.exit_code;
-  require_built_backend(backend);
   if (mpi) request.transport = "mpi";
   if (threads) request.transport = "threads";
-  const Profile profile = calibrate_cpu(request, line);
+  const Profile profile = calibrate(backend, request, line);
   write_answer(output, profile_text(profile), line);
   if (output != "-") {
     line.out << "profile of " << machine_name() << ": " << output

@@ -15,9 +15,10 @@ struct CalibrationRequest {
   std::string measurements;  // the folder that keeps the files
 };
 
-// Tells each benchmark on `line.err` as it begins. Throws MachineFailure where one is not built or
-// fails.
-Profile calibrate_cpu(const CalibrationRequest& request, const CommandLine& line);
+// Of the machine as a backend uses it: "cpu" or "cuda". Tells each benchmark on `line.err` as it
+// begins. Throws MachineFailure where one is not built or fails.
+Profile calibrate(const std::string& backend, const CalibrationRequest& request,
+                  const CommandLine& line);
 
 // A name for this machine, from its processor and cores: "amd-epyc-2-cores".
 std::string machine_name();

@@ -25,7 +25,7 @@ namespace {
 
 struct CrosscheckArguments {
   std::vector<std::string> jobs;
-  std::string backend = "cpu", profile, json, traces;
+  std::string profile, json, traces;
   ExecutionRequest request{.steps = 20, .warm_up = 3};
   bool threads = false;
 };
@@ -65,8 +65,8 @@ void add_options(CLI::App& app, CrosscheckArguments& arguments) {
   app.add_option("jobs", arguments.jobs, "jobs, or files with a list of named ones under \"jobs\"")
       ->required()
       ->type_name("JOB.json...");
-  app.add_option("--backend", arguments.backend, "what they run on")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--backend", arguments.request.backend, "what they run on")
+      ->check(CLI::IsMember(backends()));
   app.add_option("--profile", arguments.profile,
                  "of this machine; without it a quick calibration comes first");
   app.add_option("--steps", arguments.request.steps, "measured steps, of which the median counts")
@@ -80,6 +80,12 @@ void add_options(CLI::App& app, CrosscheckArguments& arguments) {
   app.add_option("--traces", arguments.traces,
                  "folder for two traces of each job, JOB.simulated.json and JOB.measured.json");
   app.footer("example: headway crosscheck job.json --backend cpu --profile my-machine.json");
+}
+
+// Of two the shorter, as the executor chooses the step whose timeline it keeps.
+Time median_of(std::vector<Time> durations) {
+  std::sort(durations.begin(), durations.end());
+  return durations[(durations.size() - 1) / 2];
 }
 
 // Its own problems are told by the job's reader.
@@ -148,7 +154,7 @@ Crosschecked crosscheck(const NamedJob& named, const Profile& profile,
   checked.predicted_stages = stage_times(simulated);
 
   ExecutionRequest request = arguments.request;
-  request.mpi = !arguments.threads && checked.ranks > 1;
+  request.mpi = !arguments.threads && checked.ranks > 1 && request.backend == "cpu";
   const auto execution = execute_job(named.job, simulated.program, request);
   if (!execution) throw MachineFailure(named.name + ": no result; do not start it by mpirun");
   if (execution->outcome != "finished") {
@@ -157,6 +163,8 @@ Crosschecked crosscheck(const NamedJob& named, const Profile& profile,
   }
   const SimulatedStep measured = measured_step(simulated.program, execution->timeline);
   checked.measured = report_step(named.job, profile, measured);
+  // On a device the timeline is of a step of its own, with an event around every operation.
+  checked.measured.iteration = median_of(execution->durations);
   checked.measured_stages = stage_times(measured);
   checked.spread = spread_of(execution->durations);
   checked.resident = execution->resident;
@@ -304,7 +312,6 @@ int crosscheck_command(const CommandLine& line) {
                "headway crosscheck");
   add_options(app, arguments);
   if (const ParseResult parsed = parse(app, line); !parsed.proceed) return parsed.exit_code;
-  require_built_backend(arguments.backend);
   const std::vector<NamedJob> jobs = read_jobs(arguments.jobs);
   Profile profile;
   if (arguments.profile.empty()) {
@@ -313,7 +320,7 @@ int crosscheck_command(const CommandLine& line) {
     request.quick = true;
     request.measurements = kept.file("measurements");
     if (arguments.threads) request.transport = "threads";
-    profile = calibrate_cpu(request, line);
+    profile = calibrate(arguments.request.backend, request, line);
   } else {
     profile = read_profile(arguments.profile);
   }

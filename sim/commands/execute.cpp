@@ -20,14 +20,14 @@ namespace {
 
 struct ExecuteArguments {
   JobOptions job;
-  std::string backend = "cpu", json, trace;
+  std::string json, trace;
   ExecutionRequest request;
 };
 
 void add_options(CLI::App& app, ExecuteArguments& arguments) {
   arguments.job.add_to(app);
-  app.add_option("--backend", arguments.backend, "what it runs on")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--backend", arguments.request.backend, "what it runs on")
+      ->check(CLI::IsMember(backends()));
   app.add_option("--steps", arguments.request.steps, "training steps")
       ->check(CLI::Range(1, 100000));
   app.add_option("--warm-up", arguments.request.warm_up, "steps before those")
@@ -103,11 +103,11 @@ int execute_command(const CommandLine& line) {
                "headway execute");
   add_options(app, arguments);
   if (const ParseResult parsed = parse(app, line); !parsed.proceed) return parsed.exit_code;
-  require_built_backend(arguments.backend);
   const Job job = arguments.job.read();
   print_notes(job, line);
   Program program = lower(job);
   arguments.request.mpi = arguments.request.mpi || under_mpirun();
+  require_possible(arguments.request);
   const auto answer = execute_job(job, program, arguments.request);
   if (!answer) return kAnswered;  // another process of the mpirun has it
   const Execution& execution = *answer;

@@ -1,5 +1,6 @@
 #include "sim/commands/execution.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -15,7 +16,25 @@ namespace headway {
 
 namespace {
 
-constexpr const char* kExecutor = "headway-execute-cpu";
+// A backend's executor, and where it is built.
+struct Backend {
+  const char* name;
+  const char* executor;
+  const char* hint;
+};
+constexpr Backend kBackends[] = {
+    {"cpu", "headway-execute-cpu",
+     "it is built where OpenBLAS is (apt-get install libopenblas-dev)"},
+    {"cuda", "headway-execute-cuda", "it is built where the CUDA Toolkit is (nvcc)"}};
+
+const Backend& backend_named(const std::string& name) {
+  const auto* found = std::find_if(std::begin(kBackends), std::end(kBackends),
+                                   [&](const Backend& each) { return name == each.name; });
+  if (found == std::end(kBackends)) {
+    throw InvalidInput("--backend", "", name + " is no backend; expected cpu or cuda");
+  }
+  return *found;
+}
 
 std::vector<Bytes> bytes(ObjectReader& reader, const char* key) {
   std::vector<Bytes> values;
@@ -52,7 +71,7 @@ Execution read_execution(const std::string& path) {
 
 std::vector<std::string> words_of(const ExecutionRequest& request,
                                   const TemporaryDirectory& directory) {
-  std::vector<std::string> words = {program_beside(kExecutor),
+  std::vector<std::string> words = {program_beside(backend_named(request.backend).executor),
                                     directory.file("program.json"),
                                     "--output",
                                     directory.file("execution.json"),
@@ -76,9 +95,16 @@ std::string rank_under_mpirun() {
 
 }  // namespace
 
-void require_built_backend(const std::string& backend) {
-  if (backend != "cpu")
-    throw InvalidInput("--backend", "", backend + " is not built yet; expected cpu");
+std::vector<std::string> backends() {
+  std::vector<std::string> names;
+  for (const Backend& backend : kBackends) names.emplace_back(backend.name);
+  return names;
+}
+
+void require_possible(const ExecutionRequest& request) {
+  if (request.backend == "cuda" && request.mpi) {
+    throw InvalidInput("--mpi", "", "ranks share the CUDA device in one process; leave it out");
+  }
 }
 
 bool under_mpirun() { return !rank_under_mpirun().empty(); }
@@ -96,8 +122,7 @@ std::optional<Execution> execute_job(const Job& job, const Program& program,
       words.insert(words.end(), {"--adam-epsilon", "1e-4"});
     }
   }
-  const int code =
-      run_program(words, "it is built where OpenBLAS is (apt-get install libopenblas-dev)");
+  const int code = run_program(words, backend_named(request.backend).hint);
   if (std::filesystem::exists(directory.file("execution.json"))) {
     return read_execution(directory.file("execution.json"));
   }

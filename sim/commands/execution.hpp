@@ -1,4 +1,5 @@
-// A job's Program run for real by headway-execute-cpu: what is asked of it, and what it measured.
+// A job's Program run for real by headway-execute-cpu or headway-execute-cuda: what is asked of it,
+// and what it measured.
 #pragma once
 
 #include <optional>
@@ -16,6 +17,7 @@ struct ExecutionRequest {
   std::int64_t steps = 1, warm_up = 0, seed = 1;
   bool check = false;  // compare with the same steps on one rank
   bool mpi = false;    // ranks as processes
+  std::string backend = "cpu";
 };
 
 struct Execution {
@@ -34,8 +36,11 @@ struct Execution {
 std::optional<Execution> execute_job(const Job& job, const Program& program,
                                      const ExecutionRequest& request);
 
-// Throws InvalidInput for a backend that this version does not have.
-void require_built_backend(const std::string& backend);
+// What a Program runs on and a machine is calibrated for. Whether the machine has it is found when
+// it is used.
+std::vector<std::string> backends();
+// Throws InvalidInput for what a backend does not do: ranks of a device are no processes.
+void require_possible(const ExecutionRequest& request);
 
 // Whether an mpirun has started this process, as one of several.
 bool under_mpirun();

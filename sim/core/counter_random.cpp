@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/cpu/counter_bits.hpp"
+#include "sim/core/counter_bits.hpp"
 
 namespace headway {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <set>
 
 #include "sim/core/json_reader.hpp"
 #include "sim/cost/compute_cost.hpp"
@@ -65,7 +66,7 @@ class Name {
   std::vector<std::string> words_;
 };
 
-bool add_gemm(const Name& name, double seconds, HostMeasurements& measured) {
+bool add_gemm(const Name& name, double seconds, Regime regime, HostMeasurements& measured) {
   const auto role = gemm_role_named(name.word(1));
   const auto type = data_type_named(name.word(2));
   if (!role || !type || name.size() != 6 || !name.numbers(3)) return false;
@@ -74,7 +75,7 @@ bool add_gemm(const Name& name, double seconds, HostMeasurements& measured) {
   gemm.m = name.number(3);
   gemm.n = name.number(4);
   gemm.k = name.number(5);
-  measured.gemms[*type].push_back({executed_shape(gemm), *role, Regime::kBurst, seconds, kDevice});
+  measured.gemms[*type].push_back({executed_shape(gemm), *role, regime, seconds, kDevice});
   return true;
 }
 
@@ -123,13 +124,20 @@ bool add_communication(const Name& name, double seconds, HostMeasurements& measu
 
 bool add(const Name& name, double seconds, HostMeasurements& measured) {
   const std::string& what = name.word(0);
-  if (what == "gemm") return add_gemm(name, seconds, measured);
+  if (what == "gemm") return add_gemm(name, seconds, Regime::kBurst, measured);
+  if (what == "gemm_sustained") return add_gemm(name, seconds, Regime::kSustained, measured);
   if (what == "attention") return add_attention(name, seconds, measured);
   if (what == "kernel") return add_kernel(name, seconds, measured);
   if (what == "collective" || what == "send" || what == "issue") {
     return add_communication(name, seconds, measured);
   }
-  return what == "memory_copy" || what == "overlap";
+  if (what == "launch") {
+    if (name.word(1) == "kernel") measured.launch_s = seconds;
+    return true;
+  }
+  static const std::set<std::string> kPriceless = {"memory_copy", "overlap", "gemm_hot",
+                                                   "grouped_gemm", "clock"};
+  return kPriceless.contains(what);
 }
 
 std::optional<double> seconds_of_unit(const std::string& unit) {
@@ -148,6 +156,7 @@ void read_file_of(const std::string& file, HostMeasurements& measured, Problems&
     return;
   }
   for (const JsonNode& node : list->elements()) {
+    if (node.find("error_occurred")) continue;
     const auto name = node.find("name"), time = node.find("real_time"),
                unit = node.find("time_unit");
     if (!name || !time || !unit || !time->is_number() || !(time->number() > 0)) {
@@ -192,7 +201,15 @@ void fit_attention_rates(std::vector<AttentionSample> samples, double issue_s,
   }
 }
 
-// By kind: the median rate over the large sizes, or over all where none is large.
+void require(bool there, const char* benchmark) {
+  if (!there) {
+    throw InvalidInput("measurements", "",
+                       std::string("no ") + benchmark + " benchmark; calibrate runs them all");
+  }
+}
+
+}  // namespace
+
 std::vector<KernelRate> kernel_rates(const std::vector<HostMeasurements::KernelTime>& times,
                                      const std::string& source) {
   std::map<KernelKind, std::vector<double>> large, all;
@@ -217,15 +234,6 @@ std::vector<KernelRate> kernel_rates(const std::vector<HostMeasurements::KernelT
   }
   return rates;
 }
-
-void require(bool there, const char* benchmark) {
-  if (!there) {
-    throw InvalidInput("measurements", "",
-                       std::string("no ") + benchmark + " benchmark; calibrate runs them all");
-  }
-}
-
-}  // namespace
 
 HostMeasurements read_host_measurements(const std::vector<std::string>& files) {
   HostMeasurements measured;

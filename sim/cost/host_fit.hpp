@@ -29,12 +29,17 @@ struct HostMeasurements {
   std::vector<AttentionSample> attention;
   std::vector<KernelTime> kernels;
   std::map<std::string, Transport> transports;
+  double launch_s = 0;  // of a device: an empty kernel behind another; 0 where it was not measured
 };
 
-// Reads the files' benchmarks by name; the ones that price nothing (memory_copy, overlap) are
-// passed over. Throws InvalidInput for a file that is no such JSON and for a name that is not
+// Reads the files' benchmarks by name; the ones that price nothing (memory_copy, overlap, ...) and
+// the ones that could not be measured are passed over. Throws InvalidInput for a file that is no such JSON and for a name that is not
 // understood.
 HostMeasurements read_host_measurements(const std::vector<std::string>& files);
+
+// By kind: the median rate over the large sizes, or over all where none is large.
+std::vector<KernelRate> kernel_rates(const std::vector<HostMeasurements::KernelTime>& times,
+                                     const std::string& source);
 
 // Throws InvalidInput where something is missing that every step needs, naming the benchmark.
 Profile fit_host(const HostMeasurements& measured, const std::string& transport,

@@ -118,7 +118,8 @@ TEST_F(Execute, RanksAsProcessesGiveTheSameNumbers) {
 
 TEST_F(Execute, BadInputIsNamed) {
   EXPECT_EQ(execute({"--steps", "0"}).exit_code, kBadInput);
-  EXPECT_THAT(execute({"--backend", "cuda"}).err, HasSubstr("cuda is not built yet"));
+  EXPECT_THAT(execute({"--backend", "cuda", "--mpi"}).err, HasSubstr("--mpi: ranks share"));
+  EXPECT_EQ(execute({"--backend", "tpu"}).exit_code, kBadInput);
   EXPECT_THAT(execute({"--chekc"}).err, HasSubstr("did you mean --check?"));
   const Ran ran = execute({}, with(kTinyJob, "\"pp\": 2", "\"pp\": 3"));
   EXPECT_EQ(ran.exit_code, kBadInput);
