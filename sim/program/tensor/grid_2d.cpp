@@ -92,7 +92,7 @@ class Square {
   Gemm gemm(GemmRole role) const {
     Gemm result;
     result.role = role;
-    result.m = builder_.shape().tokens;
+    result.m = builder_.shape().block_tokens;
     result.n = weight_.rows;
     result.k = weight_.columns;
     result.type = compute_;
@@ -179,7 +179,7 @@ int scratch(ProgramBuilder& builder, const std::string& name, std::int64_t rows,
 // `inner`: columns of a block of what stands between the pairs of matrices.
 SquareBuffers make_square(ProgramBuilder& builder, const std::string& name, ParameterId id) {
   const Parameter& weight = builder.parameter(id);
-  const std::int64_t tokens = builder.shape().tokens;
+  const std::int64_t tokens = builder.shape().block_tokens;
   const std::int64_t width = builder.shape().hidden / builder.job().plan.tp_side;
   SquareBuffers buffers;
   buffers.pieces = scratch(builder, name + "_pieces", tokens, width);

@@ -56,6 +56,10 @@ int shift(ProgramBuilder& builder, OperationList& list, const std::string& name,
 void gather_and_multiply(ProgramBuilder& builder, OperationList& list, const std::string& name,
                          DataType type, const std::vector<BufferRef>& runs, Gemm product,
                          const std::vector<BufferRef>& weight, BufferRef output) {
+  // What a template waits for, its first operation waits for: of the stream that all others follow.
+  if (list.empty()) {
+    list.add(name + "_await", HostWork{HostKind::kAwait}, {}, {}, Cause::kTensorParallel);
+  }
   int arrived = -1;
   for (int distance = 0; distance < builder.shape().tp; ++distance) {
     const auto at = static_cast<std::size_t>(distance);
