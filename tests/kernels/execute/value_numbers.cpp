@@ -1,6 +1,7 @@
 #include "tests/kernels/execute/value_numbers.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace headway {
 namespace {
@@ -9,6 +10,13 @@ namespace {
 enum class Value : std::int64_t { kInitial, kDelivered, kComputed, kAdded, kSum, kMet, kResult };
 
 std::int64_t word(Value value) { return static_cast<std::int64_t>(value); }
+
+// The member that alone has what a reduction brings; all others keep what they had.
+std::optional<std::size_t> only_receiver(const Operation& operation) {
+  const auto* collective = std::get_if<Collective>(&operation);
+  if (collective == nullptr || collective->kind != CollectiveKind::kReduce) return std::nullopt;
+  return static_cast<std::size_t>(collective->root);
+}
 
 // Unfused attention saves its probabilities; the backward pass finds all it needs in them, and
 // takes the context, its third operand, for the sake of the fused kernels' order alone.
@@ -109,12 +117,14 @@ class Numbering {
 
   void meet(const Meeting& meeting) {
     ValueTable::Key read = {table_.operation(planned(meeting.members[0]).operation->operation)};
+    const auto receiver = only_receiver(planned(meeting.members[0]).operation->operation);
     for (const Meeting::Member& member : meeting.members) {
-      for (const int allocation : planned(member).reads) {
-        read.push_back(value(member.rank, allocation));
-      }
+      const PlannedOperation& own = planned(member);
+      const std::size_t given = receiver ? own.writes.size() : own.reads.size();
+      for (std::size_t i = 0; i < given; ++i) read.push_back(value(member.rank, own.reads[i]));
     }
     for (std::size_t m = 0; m < meeting.members.size(); ++m) {
+      if (receiver && m != *receiver) continue;
       const Meeting::Member& member = meeting.members[m];
       const PlannedOperation& own = planned(member);
       for (std::size_t i = 0; i < own.writes.size(); ++i) {
