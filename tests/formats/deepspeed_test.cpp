@@ -71,7 +71,13 @@ TEST(DeepSpeed, RoundsPlansItCanExpressThroughItsFile) {
   for (int i = 0; i < 200; ++i) {
     RandomPlan random(static_cast<unsigned>(i));
     random.set("software.framework", "deepspeed");
-    random.set("plan.dp_kind", random.one_of(kinds));
+    const std::string kind = random.one_of(kinds);
+    random.set("plan.dp_kind", kind);
+    if (kind == "zero3" && random.flip()) {
+      random.set("plan.offload", std::vector<std::string>{"optimizer", "parameters"});
+    } else if ((kind == "zero2" || kind == "zero3") && random.flip()) {
+      random.set("plan.offload", std::vector<std::string>{"optimizer"});
+    }
     random.set("precision", random.one_of(std::vector<std::string>{"bf16", "fp16", "fp32"}));
     random.set("plan.optimizer", random.one_of(std::vector<std::string>{"adamw", "sgd"}));
     random.choose_batch();

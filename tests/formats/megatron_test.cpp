@@ -202,6 +202,10 @@ TEST(Megatron, RoundsPlansItCanExpressThroughItsArguments) {
     random.set("precision", random.one_of(std::vector<std::string>{"bf16", "fp16", "fp32"}));
     random.set("plan.tp", random.one_of(std::vector<std::int64_t>{1, 2, 4}));
     random.set("plan.sequence_parallel", random.flip());
+    if (random.flip()) {
+      random.set("plan.sequence_parallel", true);
+      random.set("plan.tp_overlap", "ring");
+    }
     random.set("plan.dp_kind",
                random.one_of(std::vector<std::string>{"ddp", "distributed_optimizer"}));
     random.set("plan.overlap_grad_reduce", random.flip());

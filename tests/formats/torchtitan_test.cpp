@@ -97,14 +97,19 @@ TEST(Torchtitan, RoundsPlansItCanExpressThroughItsFile) {
     RandomPlan random(seed);
     random.set("model", "llama3-8b");
     random.set("software.framework", "torchtitan");
-    random.set("plan.dp_kind", random.one_of(std::vector<std::string>{"fsdp", "ddp"}));
-    random.set("plan.tp", random.one_of(std::vector<std::int64_t>{1, 2, 4}));
+    const std::string kind = random.one_of(std::vector<std::string>{"fsdp", "hsdp", "ddp"});
+    random.set("plan.dp_kind", kind);
+    if (kind == "hsdp") random.set("plan.shard", random.one_of(std::vector<std::int64_t>{2, 4}));
+    const std::int64_t tp = random.one_of(std::vector<std::int64_t>{1, 2, 4});
+    if (kind == "fsdp" && tp == 1 && random.flip())
+      random.set("plan.offload", std::vector<std::string>{"optimizer", "parameters"});
+    random.set("plan.tp_overlap", random.one_of(std::vector<std::string>{"none", "ring"}));
+    random.set("plan.tp", tp);
     random.set("plan.sequence_parallel", true);
     random.set("plan.recompute",
                random.one_of(std::vector<std::string>{"none", "selective", "full"}));
     random.set("plan.reshard_after_forward", random.flip());
-    if (random.flip()) {
-      random.set("plan.dp_kind", "ddp");
+    if (kind == "ddp" && random.flip()) {
       random.set("plan.pp", std::int64_t{4});
       const std::string schedule =
           random.one_of(std::vector<std::string>{"1f1b", "gpipe", "interleaved", "looped-bfs"});
