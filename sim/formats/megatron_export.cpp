@@ -253,7 +253,7 @@ class MegatronExport {
     const std::vector<std::int64_t> layers = values_.integers("plan.stage_layers");
     const bool even = std::equal(layers.begin() + 1, layers.end(), layers.begin());
     if (!even) {
-      add("--pipeline-model-parallel-layout", "\"" + layout_of_layers(layers) + "\"");
+      add("--pipeline-model-parallel-layout", "\"" + layout(layers) + "\"");
     } else if (vpp > 1) {
       add("--num-virtual-stages-per-pipeline-rank", std::to_string(vpp));
     }
@@ -270,6 +270,13 @@ class MegatronExport {
     } else if (order != "tp-cp-ep-dp-pp") {
       refuse("plan.order", "Megatron-LM places ranks tp-cp-ep-dp-pp or tp-cp-ep-pp-dp");
     }
+  }
+
+  // Layers that predict tokens further ahead stand before the loss.
+  std::string layout(const std::vector<std::int64_t>& layers) const {
+    std::string text = layout_of_layers(layers);
+    const auto ahead = static_cast<std::size_t>(job_.model.num_nextn_predict_layers);
+    return text.insert(text.size() - 1, ahead, 'm');
   }
 
   void write_data_parallelism() {

@@ -183,6 +183,23 @@ std::string front_rows(const std::vector<FoundPlan>& front, bool several) {
   return text;
 }
 
+// A file's lines hold blanks, a command's words none.
+bool is_command(const std::vector<std::string>& arguments) {
+  return std::none_of(arguments.begin(), arguments.end(),
+                      [](const std::string& word) { return word.find(' ') != std::string::npos; });
+}
+
+// A command as a shell takes it, or the lines of a file.
+std::string launch_words(const std::vector<std::string>& arguments) {
+  if (!is_command(arguments)) return joined(arguments, "\n  ");
+  std::vector<std::string> words;
+  for (const std::string& word : arguments) {
+    const bool special = word.find_first_of("()[]*|;&<>$'\"") != std::string::npos;
+    words.push_back(special ? "'" + word + "'" : word);
+  }
+  return joined(words, " ");
+}
+
 std::string no_plan_words(const PlanAnswer& answer) {
   std::string text = "no plan found: ";
   text += answer.result.counts.legal == 0 ? "none is legal\n" : "none fits the memory\n";
@@ -360,7 +377,7 @@ std::string plan_text(const PlanAnswer& answer, const PlanReportOptions& options
   if (!result.rejected.empty()) text += rejected_words(result.rejected);
   if (options.launch) {
     const std::vector<std::string> arguments = options.launch(result.plans.front().job);
-    if (!arguments.empty()) text += "launch plan 1 with\n  " + joined(arguments, " ") + "\n";
+    if (!arguments.empty()) text += "launch plan 1 with\n  " + launch_words(arguments) + "\n";
   }
   return text;
 }

@@ -21,7 +21,7 @@ constexpr std::pair<Resource, double> kSlower[] = {{Resource::kNic, 0.8},
 constexpr double kSlowGpu = 0.9;
 constexpr int kSlowRank = 0;
 // A router that an auxiliary loss keeps nearly even: Zipf's law with this exponent, under which the
-// hottest of 8 experts takes 1.2 times its share, the hottest of 256 1.6 times.
+// hottest of 8 experts takes 1.14 times its share, the hottest of 256 1.6 times.
 constexpr double kZipf = 0.1;
 
 // What a plan is simulated as under a trial.
