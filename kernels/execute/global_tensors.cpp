@@ -84,8 +84,7 @@ std::vector<Fragment> fragments(const Program& program, int rank, const BufferIn
     local += program.buffers[static_cast<std::size_t>(mirror.family)].elements();
   }
   const Share share = share_of(program, rank, family.row_group);
-  const std::int64_t part = (local + share.size - 1) / share.size;
-  return cut(out, share.index * part, part);
+  return cut(out, share.index * family.elements(), family.elements());
 }
 
 void GlobalTensors::add(const std::vector<Fragment>& held, const std::vector<double>& values) {

@@ -195,7 +195,9 @@ TEST(RunningAttention, TakesKeyBlocksInAnyOrder) {
     return HeadRows<double>{static_cast<const double*>(tensor.operand().data) + begin * 4, 4, count,
                             begin};
   };
-  HeadCore core{4, 4, true, 0.5, 0.0, nullptr};
+  HeadCore core;
+  core.head_dim = core.head_dim_v = 4;
+  core.scale = 0.5;
   HeadRows<double> queries = rows(q, 0, 6);
   queries.first = 4;  // positions 4..9
   RunningAttention<double> forwards(core, queries), backwards(core, queries);
