@@ -103,6 +103,27 @@ TEST(ExpertStep, OfFixedShapesDoesNotFeelTheLoads) {
   EXPECT_EQ(step(R"({"zipf": 1.2})"), step("\"uniform\""));
 }
 
+TEST(ExpertStep, HidesTheExchangeBesideAnotherMicroBatch) {
+  const Profile profile = read_profile("a100-sxm-80gb");
+  Job job = expert_job("");
+  const SimulatedStep apart = simulate_step(job, profile);
+  job.plan.moe.overlap = true;
+  const SimulatedStep beside = simulate_step(job, profile);
+  const CollectiveCost collectives(profile, job.topology);
+  const GroupPlacement node = job.topology.placement({0, 1, 2, 3, 4, 5, 6, 7});
+  // Of two micro-batches, the forward pass of one and the backward pass of the other are a pair.
+  Time exchanges;
+  for (const Template& list : apart.program.templates) {
+    for (const TemplateOperation& operation : list.operations) {
+      const auto* collective = std::get_if<Collective>(&operation.operation);
+      if (collective == nullptr || collective->kind != CollectiveKind::kAllToAll) continue;
+      exchanges += collectives.price(*collective, node).alone.time * 2;  // layers
+    }
+  }
+  EXPECT_LT(beside.timeline.makespan, apart.timeline.makespan);
+  EXPECT_GT(beside.timeline.makespan, apart.timeline.makespan - exchanges);
+}
+
 TEST(ExpertStep, KeepsSharedExpertsOffTheCriticalPathWhereTheyOverlap) {
   const Profile profile = read_profile("a100-sxm-80gb");
   Job beside = expert_job("");

@@ -392,18 +392,7 @@ void MegatronMoe::activation(OperationList& list, const std::string& name, std::
 
 // With the weights of the rows, where they have come along.
 void MegatronMoe::expert_activation(OperationList& list, bool backward) {
-  const std::int64_t wide = shape_.expert_intermediate * widths(builder_.job().model);
-  BufferRef input{first_.output};
-  if (keeps_narrow() && backward) {
-    list.add("moe.first_output_widen", widening(expert_rows(), wide), {{first_narrow_}},
-             {{first_widened_}});
-    list.last().by_load = true;
-    input = {first_widened_};
-  } else if (keeps_narrow()) {
-    list.add("moe.first_output_narrow", narrowing(expert_rows(), wide), {input}, {{first_narrow_}});
-    list.last().by_load = true;
-  }
-  std::vector<BufferRef> reads = {input};
+  std::vector<BufferRef> reads = {{backward && keeps_narrow() ? first_widened_ : first_.output}};
   if (backward) reads.insert(reads.begin(), {second_.input_gradient});
   const std::string name = backward ? "moe.activation_backward" : "moe.activation";
   activation(list, name, expert_rows(), shape_.expert_intermediate, std::move(reads),
@@ -441,6 +430,12 @@ void MegatronMoe::forward(OperationList& list, const LayerParts& kept) {
     if (with_shared) shared_first(list);
   });
   grouped(list, first_, GemmRole::kForward);
+  const std::int64_t wide = shape_.expert_intermediate * widths(builder_.job().model);
+  if (keeps_narrow()) {
+    list.add("moe.first_output_narrow", narrowing(expert_rows(), wide), {{first_.output}},
+             {{first_narrow_}});
+    list.last().by_load = true;
+  }
   if (!kept.expert_activation) expert_activation(list, false);
   grouped(list, second_, GemmRole::kForward);
   send_back(list, {&out_}, [&] {
@@ -521,8 +516,15 @@ void MegatronMoe::backward(OperationList& list, BufferRef output_gradient, bool 
   combine_backward(list, output_gradient);
   send(list, {&out_gradient_}, [&] { shared_second_backward(list, shared_gradient, weights); });
   grouped(list, second_, GemmRole::kInputGradient);
+  const std::int64_t wide = shape_.expert_intermediate * widths(builder_.job().model);
+  if (keeps_narrow()) {
+    list.add("moe.first_output_widen", widening(expert_rows(), wide), {{first_narrow_}},
+             {{first_widened_}});
+    list.last().by_load = true;
+  }
   if (shape_.recomputed.expert_activation) {
     expert_activation(list, false);
+    if (keeps_narrow()) list.last().reads.front() = {first_widened_};
     if (second_.quantised) second_.quantised->quantise_input(list, {second_.input});
   }
   if (weights) weight_gradient(list, second_);
