@@ -176,12 +176,16 @@ double Encounters::share_of_load(const TemplateOperation& operation) const {
 // Families whose collectives are worth loading links with: more than a scalar crosses nodes.
 void Encounters::find_family_loads() {
   family_loads_.assign(program_.groups.size(), 0);
+  family_exchanges_.assign(program_.groups.size(), false);
   for (const Template& one : program_.templates) {
     for (const TemplateOperation& operation : one.operations) {
       const Collective* collective = collective_of(operation);
       if (collective == nullptr || is_message(operation)) continue;
       constexpr Bytes kScalar{4096};  // below this only latency counts
       if (size(*collective) <= kScalar) continue;
+      if (collective->kind == CollectiveKind::kAllToAll) {
+        family_exchanges_[static_cast<std::size_t>(operation.group)] = true;
+      }
       auto& load = family_loads_[static_cast<std::size_t>(operation.group)];
       load = std::max(load, load_of(operation, software_));
     }
@@ -347,6 +351,26 @@ Encounters::Loads Encounters::ring_loads(const std::vector<int>& members, std::i
   return loads;
 }
 
+// Everyone sends to everyone: a rank's NIC carries what goes to its `remote` peers on other nodes,
+// and each link what of all pairs' messages passes it. Where NICs alone can bind that is what a
+// ring loads.
+Encounters::Loads Encounters::exchange_loads(const std::vector<int>& members, std::int64_t load,
+                                             int remote) {
+  if (load == 0 || remote <= 0) return {};
+  if (only_nics_bind_) return ring_loads(members, load);
+  Loads loads;
+  for (const int from : members) {
+    for (const int to : members) {
+      const bool outside = node_of(from) != node_of(to);
+      if (from != to && (outside || left_less_inside_)) add_route(from, to, 1, loads);
+    }
+  }
+  for (FoldingStructure::Load& one : loads) {
+    one.load = std::max<std::int64_t>(1, (one.load * load + remote / 2) / remote);
+  }
+  return loads;
+}
+
 void Encounters::add_collective_groups() {
   const int ranks = program_.grid.size();
   for (std::size_t f = 0; f < program_.groups.size(); ++f) {
@@ -360,8 +384,13 @@ void Encounters::add_collective_groups() {
       const bool inside = placement.nodes == 1;
       const double left = inside ? left_inside(members) : 1;
       const int group = static_cast<int>(structure_.groups.size());
-      structure_.add_group(colour_of(f, placement) + share_colour(left), false, members,
-                           placement.nodes > 1 ? ring_loads(members, family_loads_[f]) : Loads{});
+      Loads loads;
+      if (!inside) {
+        loads = family_exchanges_[f] ? exchange_loads(members, family_loads_[f],
+                                                      placement.ranks - placement.ranks_per_node)
+                                     : ring_loads(members, family_loads_[f]);
+      }
+      structure_.add_group(colour_of(f, placement) + share_colour(left), false, members, loads);
       group_roles_.push_back(static_cast<int>(f));
       for (const int member : members) {
         role_slot(member, static_cast<int>(f)) = Role{group, placement, inside, left};

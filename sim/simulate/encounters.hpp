@@ -128,6 +128,7 @@ class Encounters {
   void add_collective_groups();
   void add_message_groups();
   Loads ring_loads(const std::vector<int>& members, std::int64_t load);
+  Loads exchange_loads(const std::vector<int>& members, std::int64_t load, int remote);
   void add_route(int from, int to, std::int64_t load, Loads& loads);
   void add_nics(int from, int to, std::int64_t load, Loads& loads);
   void add_load(int link, std::int64_t load, Loads& loads);
@@ -167,6 +168,7 @@ class Encounters {
   std::vector<Role> roles_;       // by rank, by role index
   std::vector<int> group_roles_;  // by group of the structure
   std::vector<std::int64_t> family_loads_;
+  std::vector<bool> family_exchanges_;  // whether some collective is an all-to-all
   bool only_nics_bind_ = false;
   bool places_differ_ = false;
   std::vector<std::size_t> load_slots_;

@@ -99,7 +99,32 @@ TEST(DegradedLinks, AServerCutOffIsRefusedByName) {
   }
 }
 
-// Two servers a leaf with uplinks for one NIC of eight: two jobs across leaves share them.
+// Twelve servers on two leaves of six, whose uplinks carry what two servers send. A ring crosses
+// between the leaves once each way, with one server's traffic. In an exchange among all, six of
+// eleven parts of six servers' traffic cross: as much as 3.3 servers send.
+TEST(SharedUplinks, AnExchangeCrossesMoreThanARing) {
+  const auto time = [](const std::string& experts, const std::string& plan,
+                       const std::string& uplink) {
+    return step_time(
+        job_of(R"({"model": {"hidden_size": 2048, "num_attention_heads": 16, "num_hidden_layers": 2,
+                   "intermediate_size": 4096, "vocab_size": 32000, "hidden_act": "silu",
+                   "gated_mlp": true)" +
+               experts + R"(}, "cluster": {"topology": "jean-zay-a100", "gpus": 96,
+                   "links": {"leaf-spine": {"bandwidth": ")" +
+               uplink + R"("}}}, "sequence_length": 2048, "global_batch": 96,
+                   "plan": {"micro_batch": 1, "overlap_grad_reduce": false)" +
+               plan + "}}"),
+        {});
+  };
+  const std::string experts =
+      R"(, "num_experts": 96, "num_experts_per_tok": 4, "moe_intermediate_size": 1024)";
+  EXPECT_EQ(time("", "", "100 GB/s"), time("", "", "1000 GB/s"));
+  EXPECT_GT(time("", "", "40 GB/s"), time("", "", "1000 GB/s"));
+  EXPECT_GT(time(experts, R"(, "ep": 96)", "100 GB/s"),
+            time(experts, R"(, "ep": 96)", "1000 GB/s"));
+}
+
+// Two servers of one 20 Gbit/s NIC each.
 Job over_one_leaf() {
   return job_of(R"({"model": "gpt3-1.7b", "cluster": {"topology": "a100-1x100", "gpus": 16,
       "links": {"nic": {"bandwidth": "20 Gbit/s"}}}, "sequence_length": 2048, "global_batch": 32,
@@ -115,7 +140,6 @@ TEST(Background, AJobElsewhereIsNotFelt) {
 }
 
 TEST(Background, AJobOnTheSameUplinksIsFeltFoldedAndUnfoldedAlike) {
-  Problems problems;
   Job job = job_of(R"({"model": "gpt3-1.7b", "cluster": {"topology": "grand-teton-h100-96gb",
       "gpus": 32, "links": {"leaf-spine": {"bandwidth": "20 GB/s"}}}, "sequence_length": 2048,
       "global_batch": 32, "plan": {"tp": 8, "micro_batch": 2, "order": "tp-cp-ep-dp-pp"}})");
