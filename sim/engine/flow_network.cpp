@@ -11,15 +11,16 @@
 namespace headway {
 namespace {
 
+constexpr std::int64_t kAboveAll = std::numeric_limits<std::int64_t>::max();
 constexpr double kRateUnitsPerUnitPerSecond = 0x1p50 * 1e-12;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// Lowest level first; the rest only makes the order definite.
+// Lowest level first. Those at one level come up together, in any order.
 struct HigherLevel {
   template <typename Candidate>
   bool operator()(const Candidate& a, const Candidate& b) const {
-    return a.level != b.level ? a.level > b.level : a.link > b.link;
+    return a.level > b.level;
   }
 };
 
@@ -60,6 +61,8 @@ FlowNetwork::FlowNetwork(const TaskGraph& graph) : graph_(graph) {
     links_[l].capacity = integer_rate(graph.links[l].capacity);
   }
   flows_.resize(graph.activities.size());
+  levels_.resize(flows_.size(), 0);
+  marks_.resize(flows_.size(), 0);
   int places = 0;
   for (std::size_t a = 0; a < flows_.size(); ++a) {
     const Activity& activity = graph.activities[a];
@@ -68,6 +71,8 @@ FlowNetwork::FlowNetwork(const TaskGraph& graph) : graph_(graph) {
     if (activity.rate_limit > 0) {
       flows_[a].limit = integer_rate(activity.rate_limit) / activity.weight;
     }
+    flows_[a].first_load = activity.first_load;
+    flows_[a].load_count = activity.load_count;
     flows_[a].first_place = places;
     places += activity.load_count;
   }
@@ -80,21 +85,20 @@ Work FlowNetwork::demand(const Flow& flow, const LinkLoad& load) {
 }
 
 std::span<const LinkLoad> FlowNetwork::loads(int activity) const {
-  const Activity& of = graph_.activities[at(activity)];
-  return std::span(graph_.loads).subspan(at(of.first_load), at(of.load_count));
+  const Flow& flow = flows_[at(activity)];
+  return std::span(graph_.loads).subspan(at(flow.first_load), at(flow.load_count));
 }
 
 void FlowNetwork::add(int activity) {
   Flow& flow = flows_[at(activity)];
   assert(!flow.present);
   flow.present = true;
-  flow.rate = 0;
-  flow.level = std::numeric_limits<std::int64_t>::max();  // above all: never kept
+  levels_[at(activity)] = kAboveAll;  // never kept
   const auto own = loads(activity);
   for (std::size_t i = 0; i < own.size(); ++i) {
     LinkState& link = links_[at(own[i].link)];
     places_[at(flow.first_place) + i] = static_cast<int>(link.flows.size());
-    link.flows.push_back({activity, static_cast<int>(i)});
+    link.flows.push_back({activity, static_cast<int>(i), own[i].load * flow.weight});
     link.demand += demand(flow, own[i]);
     touched_links_.push_back(own[i].link);
   }
@@ -109,7 +113,7 @@ void FlowNetwork::remove(int activity) {
   for (std::size_t i = 0; i < own.size(); ++i) {
     LinkState& link = links_[at(own[i].link)];
     const int place = places_[at(flow.first_place) + i];
-    if (link.may_bind) removed_level_ = std::min(removed_level_, flow.level);
+    if (link.may_bind) removed_level_ = std::min(removed_level_, levels_[at(activity)]);
     link.demand -= demand(flow, own[i]);
     const OnLink moved = link.flows.back();
     link.flows[at(place)] = moved;
@@ -125,12 +129,11 @@ std::int64_t FlowNetwork::water_level(const LinkState& link) const {
   for (;;) {
     std::int64_t left = link.capacity, count = 0;
     for (const OnLink& on : link.flows) {
-      const Flow& flow = flows_[at(on.activity)];
-      const std::int64_t load = loads(on.activity)[at(on.load_index)].load;
-      if (flow.level < share) {
-        left -= load * flow.rate;
+      const std::int64_t level = levels_[at(on.activity)];
+      if (level < share) {
+        left -= on.counts * level;
       } else {
-        count += load * flow.weight;
+        count += on.counts;
       }
     }
     if (count == 0) return kUnlimitedRate;
@@ -165,8 +168,8 @@ void FlowNetwork::reach(std::int64_t level) {
     reached_links_.push_back(link);
   };
   const auto reach_flow = [&](int activity) {
-    if (flows_[at(activity)].mark == mark_) return;
-    flows_[at(activity)].mark = mark_;
+    if (marks_[at(activity)] == mark_) return;
+    marks_[at(activity)] = mark_;
     reached_flows_.push_back(activity);
     for (const LinkLoad& load : loads(activity)) {
       if (links_[at(load.link)].may_bind) reach_link(load.link);
@@ -181,12 +184,11 @@ void FlowNetwork::reach(std::int64_t level) {
     link.left = link.capacity;
     link.count = 0;
     for (const OnLink& on : link.flows) {
-      const Flow& flow = flows_[at(on.activity)];
-      const std::int64_t load = loads(on.activity)[at(on.load_index)].load;
-      if (flow.level < level) {
-        link.left -= load * flow.rate;
+      const std::int64_t own = levels_[at(on.activity)];
+      if (own < level) {
+        link.left -= on.counts * own;
       } else {
-        link.count += load * flow.weight;
+        link.count += on.counts;
         reach_flow(on.activity);
       }
     }
@@ -196,57 +198,69 @@ void FlowNetwork::reach(std::int64_t level) {
 void FlowNetwork::freeze(int activity, std::int64_t level) {
   Flow& flow = flows_[at(activity)];
   flow.frozen = true;
-  flow.level = level;
-  flow.rate = level * flow.weight;
+  levels_[at(activity)] = level;
   require_bandwidth(level, activity);
   for (const LinkLoad& load : loads(activity)) {
     LinkState& link = links_[at(load.link)];
-    link.left -= load.load * flow.rate;
-    link.count -= load.load * flow.weight;
+    const std::int64_t counts = load.load * flow.weight;
+    link.left -= counts * level;
+    link.count -= counts;
   }
 }
 
-// Water-filling of what `reach` collected. Shares only grow, so an entry of the heap is a lower
-// bound that is put right when it comes up.
+// A link or limit that comes up at `level`: what it freezes joins the batch. A share that has grown
+// since it was noted is put off.
+void FlowNetwork::come_up(const Candidate& candidate, std::int64_t level) {
+  if (candidate.link < 0) {
+    if (!flows_[at(-1 - candidate.link)].frozen) batch_.push_back(-1 - candidate.link);
+    return;
+  }
+  const LinkState& link = links_[at(candidate.link)];
+  if (link.count == 0) return;
+  const std::int64_t share = link.left / link.count;
+  if (share > level) {
+    put_off_.push_back({share, candidate.link});
+    std::push_heap(put_off_.begin(), put_off_.end(), HigherLevel());
+    return;
+  }
+  for (const OnLink& on : link.flows) {
+    if (marks_[at(on.activity)] == mark_ && !flows_[at(on.activity)].frozen) {
+      batch_.push_back(on.activity);
+    }
+  }
+}
+
+// Water-filling of what `reach` collected. Shares only grow, so what is noted of one is a lower
+// bound: all are sorted once, and the few that have grown when they come up wait in a heap.
 void FlowNetwork::fill() {
-  heap_.clear();
+  noted_.clear();
+  put_off_.clear();
   for (const int link : reached_links_) {
     const LinkState& state = links_[at(link)];
-    if (state.count > 0) heap_.push_back({state.left / state.count, link});
+    if (state.count > 0) noted_.push_back({state.left / state.count, link});
   }
   for (const int activity : reached_flows_) {
     Flow& flow = flows_[at(activity)];
     flow.frozen = false;
-    if (flow.limit < kUnlimitedRate / flow.weight) heap_.push_back({flow.limit, -1 - activity});
+    if (flow.limit < kUnlimitedRate / flow.weight) noted_.push_back({flow.limit, -1 - activity});
   }
-  std::make_heap(heap_.begin(), heap_.end(), HigherLevel());
-  std::vector<int> batch;
-  while (!heap_.empty()) {
-    const std::int64_t level = heap_.front().level;
-    batch.clear();
-    while (!heap_.empty() && heap_.front().level == level) {
-      std::pop_heap(heap_.begin(), heap_.end(), HigherLevel());
-      const Candidate candidate = heap_.back();
-      heap_.pop_back();
-      if (candidate.link < 0) {
-        if (!flows_[at(-1 - candidate.link)].frozen) batch.push_back(-1 - candidate.link);
-        continue;
-      }
-      const LinkState& link = links_[at(candidate.link)];
-      if (link.count == 0) continue;
-      const std::int64_t share = link.left / link.count;
-      if (share > level) {
-        heap_.push_back({share, candidate.link});
-        std::push_heap(heap_.begin(), heap_.end(), HigherLevel());
-        continue;
-      }
-      for (const OnLink& on : link.flows) {
-        const Flow& flow = flows_[at(on.activity)];
-        if (flow.mark == mark_ && !flow.frozen) batch.push_back(on.activity);
-      }
+  std::sort(noted_.begin(), noted_.end(),
+            [](const Candidate& a, const Candidate& b) { return HigherLevel()(b, a); });
+  std::size_t next = 0;
+  while (next < noted_.size() || !put_off_.empty()) {
+    std::int64_t level = kAboveAll;
+    if (next < noted_.size()) level = noted_[next].level;
+    if (!put_off_.empty()) level = std::min(level, put_off_.front().level);
+    batch_.clear();
+    while (next < noted_.size() && noted_[next].level == level) come_up(noted_[next++], level);
+    while (!put_off_.empty() && put_off_.front().level == level) {
+      std::pop_heap(put_off_.begin(), put_off_.end(), HigherLevel());
+      const Candidate candidate = put_off_.back();
+      put_off_.pop_back();
+      come_up(candidate, level);
     }
     // Only now: all links at this level are frozen together.
-    for (const int activity : batch) {
+    for (const int activity : batch_) {
       if (!flows_[at(activity)].frozen) freeze(activity, level);
     }
   }
@@ -277,8 +291,7 @@ void FlowNetwork::settle_free_flows() {
       continue;
     }
     require_bandwidth(flow.limit, activity);
-    flow.level = flow.limit;
-    flow.rate = flow.level * flow.weight;
+    levels_[at(activity)] = flow.limit;
     changed_.push_back(activity);
     ++flows_solved_;
   }
@@ -297,11 +310,11 @@ const std::vector<int>& FlowNetwork::solve() {
 void FlowNetwork::solve_felt() {
   reach(restart_level());
   flows_solved_ += static_cast<std::int64_t>(reached_flows_.size());
-  old_rates_.clear();
-  for (const int activity : reached_flows_) old_rates_.push_back(flows_[at(activity)].rate);
+  old_levels_.clear();
+  for (const int activity : reached_flows_) old_levels_.push_back(levels_[at(activity)]);
   fill();
   for (std::size_t i = 0; i < reached_flows_.size(); ++i) {
-    if (flows_[at(reached_flows_[i])].rate != old_rates_[i]) changed_.push_back(reached_flows_[i]);
+    if (levels_[at(reached_flows_[i])] != old_levels_[i]) changed_.push_back(reached_flows_[i]);
   }
   added_.clear();
   touched_links_.clear();
@@ -315,7 +328,7 @@ bool FlowNetwork::equals_full_solve() const {
   }
   full.solve();
   for (std::size_t a = 0; a < flows_.size(); ++a) {
-    if (flows_[a].present && full.flows_[a].rate != flows_[a].rate) return false;
+    if (flows_[a].present && full.levels_[a] != levels_[a]) return false;
   }
   return true;
 }

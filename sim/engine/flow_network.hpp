@@ -67,7 +67,10 @@ class FlowNetwork {
   const std::vector<int>& solve();
 
   // Of an activity in the network, as of the last solve.
-  std::int64_t rate(int activity) const { return flows_[static_cast<std::size_t>(activity)].rate; }
+  std::int64_t rate(int activity) const {
+    const auto index = static_cast<std::size_t>(activity);
+    return levels_[index] * flows_[index].weight;
+  }
 
   // Solves everything again and says whether no rate moves: what `solve` promises.
   bool equals_full_solve() const;
@@ -76,18 +79,17 @@ class FlowNetwork {
 
  private:
   struct Flow {
-    std::int64_t rate = 0;
-    std::int64_t level = 0;               // rate per weight at which it was frozen
     std::int64_t limit = kUnlimitedRate;  // level that its rate limit allows
     std::int64_t weight = 1;
-    int first_place = 0;    // into places_, one per load
-    std::int32_t mark = 0;  // of the last solve that reached it
+    int first_load = 0, load_count = 0;  // into TaskGraph::loads
+    int first_place = 0;                 // into places_, one per load
     bool present = false;
     bool frozen = false;
   };
   struct OnLink {
     int activity = 0;
-    int load_index = 0;  // into TaskGraph::loads
+    int load_index = 0;       // among the activity's own
+    std::int64_t counts = 0;  // load times weight: what it adds to a link's count
   };
   struct LinkState {
     std::int64_t capacity = 0;
@@ -112,11 +114,16 @@ class FlowNetwork {
   std::int64_t restart_level() const;
   std::int64_t water_level(const LinkState& link) const;
   void reach(std::int64_t level);
+  void come_up(const Candidate& candidate, std::int64_t level);
   void fill();
   void freeze(int activity, std::int64_t level);
 
   const TaskGraph& graph_;
   std::vector<Flow> flows_;  // by activity
+  // By activity, apart from the rest because every flow on a link is asked for them: the rate per
+  // weight at which it was frozen, and the last solve that reached it.
+  std::vector<std::int64_t> levels_;
+  std::vector<std::int32_t> marks_;
   std::vector<int> places_;  // where each load stands in its link's list
   std::vector<LinkState> links_;
   std::vector<int> added_;          // since the last solve
@@ -125,8 +132,9 @@ class FlowNetwork {
   std::int32_t mark_ = 0;
   std::vector<int> reached_flows_;
   std::vector<int> reached_links_;
-  std::vector<Candidate> heap_;
-  std::vector<std::int64_t> old_rates_;  // of reached_flows_
+  std::vector<Candidate> noted_, put_off_;
+  std::vector<std::int64_t> old_levels_;  // of reached_flows_
+  std::vector<int> batch_;                // frozen at one level
   std::vector<int> changed_;
   std::int64_t flows_solved_ = 0;
 };
