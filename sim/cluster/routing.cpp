@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <boost/graph/compressed_sparse_row_graph.hpp>
 #include <boost/graph/strong_components.hpp>
 #include <cassert>
@@ -40,6 +41,8 @@ bool forwards(NodeKind kind, Reach reach) {
   return kind != NodeKind::kNic;
 }
 
+constexpr int kNoAlternative = -1;
+
 // What a search knows of a vertex. Kept from search to search and told apart by a stamp, so that a
 // search costs what it visits, not what the graph holds.
 struct Visit {
@@ -48,13 +51,20 @@ struct Visit {
   double width = 0;  // of the narrowest link on the way here
   VertexId parent = 0;
   LinkId link = 0;
+  int alternatives = kNoAlternative;  // the first of them
 };
 struct Alternative {  // an equally good last step to a vertex, beside the one in its Visit
-  VertexId vertex, parent;
+  VertexId parent;
   LinkId link;
+  int next;
 };
+// A search from a vertex goes on where it stopped: from one GPU to all others costs one search.
 struct Search {
   std::int64_t stamp = 0;
+  std::int64_t router = 0;  // whose, from where, by which links: valid where they are asked again
+  VertexId from = -1;
+  Reach reach = Reach::kFabric;
+  std::size_t next = 0;  // of the queue
   std::vector<Visit> visits;
   std::vector<VertexId> queue;
   std::vector<Alternative> alternatives;
@@ -63,6 +73,7 @@ struct Search {
 }  // namespace
 
 struct Router::Adjacency {
+  std::int64_t number;  // of all routers, from 1: memory is used again, numbers are not
   const ClusterGraph& content;
   BoostGraph graph;
   // By reach and vertex: the only link that leads there, or one of these.
@@ -70,6 +81,7 @@ struct Router::Adjacency {
 };
 
 Router::Router(const ClusterGraph& graph, const std::vector<LinkId>& dead) {
+  static std::atomic<std::int64_t> routers = 0;
   std::vector<bool> is_dead(dead.empty() ? 0 : graph.links.size(), false);
   for (const LinkId link : dead) is_dead[static_cast<std::size_t>(link)] = true;
   std::vector<EdgeContent> edges;
@@ -95,7 +107,7 @@ Router::Router(const ClusterGraph& graph, const std::vector<LinkId>& dead) {
     way = way == kNoWay ? id : kSeveralWays;
   }
   adjacency_ = std::make_unique<const Adjacency>(
-      Adjacency{graph,
+      Adjacency{++routers, graph,
                 BoostGraph(boost::edges_are_unsorted_multi_pass, ends.begin(), ends.end(),
                            edges.begin(), static_cast<int>(graph.vertices.size())),
                 std::move(only_way)});
@@ -122,55 +134,70 @@ std::vector<LinkId> Router::path(VertexId from, VertexId to, Reach reach,
   }
   const BoostGraph& graph = adjacency_->graph;
   const std::vector<Vertex>& vertices = adjacency_->content.vertices;
+  const auto passes = [&](VertexId vertex) {
+    return forwards(vertices[static_cast<std::size_t>(vertex)].kind, reach);
+  };
   thread_local Search search;
-  if (search.visits.size() < vertices.size()) search.visits.resize(vertices.size());
-  ++search.stamp;
-  search.queue.assign(1, from);
-  search.alternatives.clear();
   const auto visit = [&](VertexId vertex) -> Visit& {
     return search.visits[static_cast<std::size_t>(vertex)];
   };
-  visit(from) = {search.stamp, 0, std::numeric_limits<double>::infinity(), from, -1};
+  if (search.router != adjacency_->number || search.from != from || search.reach != reach ||
+      !passes(to)) {
+    if (search.visits.size() < vertices.size()) search.visits.resize(vertices.size());
+    ++search.stamp;
+    // A search for what passes nothing on visits that too: it is not gone on with.
+    search.router = passes(to) ? adjacency_->number : 0;
+    search.from = from;
+    search.reach = reach;
+    search.next = 0;
+    search.queue.assign(1, from);
+    search.alternatives.clear();
+    visit(from) = {search.stamp, 0,  std::numeric_limits<double>::infinity(),
+                   from,         -1, kNoAlternative};
+  }
 
   // Breadth first. All vertices one hop nearer are done before a vertex is left again, so its width
   // is final by then.
-  for (std::size_t next = 0; next < search.queue.size(); ++next) {
-    const VertexId here = search.queue[next];
+  for (; search.next < search.queue.size(); ++search.next) {
+    const VertexId here = search.queue[search.next];
     const Visit at = visit(here);
     const Visit& goal = visit(to);
     if (goal.stamp == search.stamp && at.hops >= goal.hops) break;
-    if (here != from && !forwards(vertices[static_cast<std::size_t>(here)].kind, reach)) continue;
+    if (here != from && !passes(here)) continue;
     const auto [begin, end] = boost::out_edges(here, graph);
     for (auto edge = begin; edge != end; ++edge) {
       const EdgeContent content = graph[*edge];
       if (content.reach() != reach) continue;
       const VertexId there = boost::target(*edge, graph);
       // Another GPU's or NIC's leaf link leads nowhere.
-      if (there != to && !forwards(vertices[static_cast<std::size_t>(there)].kind, reach)) continue;
+      if (there != to && !passes(there)) continue;
       Visit& known = visit(there);
       const LinkId link = content.link();
       const double width = std::min(
           at.width,
           adjacency_->content.links[static_cast<std::size_t>(link)].bandwidth.bytes_per_second);
       if (known.stamp != search.stamp) {
-        known = {search.stamp, at.hops + 1, width, here, link};
+        known = {search.stamp, at.hops + 1, width, here, link, kNoAlternative};
         search.queue.push_back(there);
       } else if (known.hops == at.hops + 1 && width > known.width) {
-        std::erase_if(search.alternatives, [&](const Alternative& a) { return a.vertex == there; });
-        known = {search.stamp, at.hops + 1, width, here, link};
+        known = {search.stamp, at.hops + 1, width, here, link, kNoAlternative};
       } else if (known.hops == at.hops + 1 && width == known.width) {
-        search.alternatives.push_back({there, here, link});
+        search.alternatives.push_back({here, link, known.alternatives});
+        known.alternatives = static_cast<int>(search.alternatives.size()) - 1;
       }
     }
   }
   if (visit(to).stamp != search.stamp) return {};
 
   std::vector<LinkId> links;
+  std::vector<std::pair<LinkId, VertexId>> choices;
   for (VertexId here = to; here != from;) {
     const Visit& step = visit(here);
-    std::vector<std::pair<LinkId, VertexId>> choices = {{step.link, step.parent}};
-    for (const Alternative& other : search.alternatives) {
-      if (other.vertex == here) choices.emplace_back(other.link, other.parent);
+    choices.assign(1, {step.link, step.parent});
+    for (int i = step.alternatives; i != kNoAlternative;) {
+      const Alternative& other = search.alternatives[static_cast<std::size_t>(i)];
+      choices.emplace_back(other.link, other.parent);
+      i = other.next;
     }
     std::sort(choices.begin(), choices.end());
     const auto& [link, parent] = choices[spread % choices.size()];
