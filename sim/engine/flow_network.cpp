@@ -144,14 +144,17 @@ std::int64_t FlowNetwork::water_level(const LinkState& link) const {
 }
 
 // No flow below this level can feel the changes since the last solve.
-std::int64_t FlowNetwork::restart_level() const {
+std::int64_t FlowNetwork::restart_level() {
   std::int64_t level = removed_level_;
+  const std::int32_t asking = mark_ + 1;
   for (const int activity : added_) {
     if (!flows_[at(activity)].present) continue;
     level = std::min(level, flows_[at(activity)].limit);
     for (const LinkLoad& load : loads(activity)) {
-      const LinkState& link = links_[at(load.link)];
-      if (link.may_bind) level = std::min(level, water_level(link));
+      LinkState& link = links_[at(load.link)];
+      if (link.may_bind && std::exchange(link.asked, asking) != asking) {
+        level = std::min(level, water_level(link));
+      }
     }
   }
   return level;

@@ -100,6 +100,7 @@ class FlowNetwork {
     std::int64_t left = 0;
     std::int64_t count = 0;  // of loads times weights not yet frozen
     std::int32_t mark = 0;
+    std::int32_t asked = 0;  // the last solve that asked for its water level
   };
   struct Candidate {
     std::int64_t level;
@@ -111,7 +112,7 @@ class FlowNetwork {
   void settle_free_flows();
   void solve_felt();
   bool is_free(int activity) const;
-  std::int64_t restart_level() const;
+  std::int64_t restart_level();
   std::int64_t water_level(const LinkState& link) const;
   void reach(std::int64_t level);
   void come_up(const Candidate& candidate, std::int64_t level);
