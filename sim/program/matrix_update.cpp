@@ -29,16 +29,21 @@ MatrixUpdate::MatrixUpdate(ProgramBuilder& builder, const std::string& rank,
                            std::vector<Tensor> tensors)
     : builder_(builder), shape_(builder.shape()), rank_(rank), tensors_(std::move(tensors)) {
   for (const Tensor& tensor : tensors_) {
-    const auto known = std::find_if(states_.begin(), states_.end(), [&](const State& state) {
-      return state.parameter == tensor.parameter;
-    });
-    if (known == states_.end()) states_.push_back(make_state(tensor.parameter));
-    const State& state = known == states_.end() ? states_.back() : *known;
+    if (place_of(tensor.parameter) == states_.size())
+      states_.push_back(make_state(tensor.parameter));
+    const State& state = states_[place_of(tensor.parameter)];
     for (const int family :
          {state.master, state.momentum, state.row_moments, state.column_moments}) {
       if (family >= 0) persistent_.push_back({family, tensor.layer});
     }
   }
+}
+
+// Among the states; their number where it has none yet.
+std::size_t MatrixUpdate::place_of(ParameterId parameter) const {
+  const auto found = std::find_if(states_.begin(), states_.end(),
+                                  [&](const State& state) { return state.parameter == parameter; });
+  return static_cast<std::size_t>(found - states_.begin());
 }
 
 std::vector<BufferRef> MatrixUpdate::gradients() const { return gradients_of(builder_, tensors_); }
@@ -146,10 +151,7 @@ std::vector<Step> MatrixUpdate::steps() {
   for (const State& state : states_) templates.push_back(make_template(state));
   std::vector<Step> result;
   for (const Tensor& tensor : tensors_) {
-    const auto state = std::find_if(states_.begin(), states_.end(), [&](const State& one) {
-      return one.parameter == tensor.parameter;
-    });
-    result.push_back({templates[static_cast<std::size_t>(state - states_.begin())], tensor.layer});
+    result.push_back({templates[place_of(tensor.parameter)], tensor.layer});
   }
   return result;
 }

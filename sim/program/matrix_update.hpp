@@ -11,6 +11,7 @@
 // --muon-split-qkv.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,7 @@ class MatrixUpdate {
     std::int64_t blocks = 1;             // experts
     int dimension = -1;                  // along which ranks split it; -1: they do not
   };
+  std::size_t place_of(ParameterId parameter) const;
   State make_state(ParameterId id);
   int family(const State& state, const char* name, DataType type, std::int64_t rows,
              std::int64_t columns, BufferCategory category, InitialValue initial);

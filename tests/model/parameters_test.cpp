@@ -176,5 +176,16 @@ TEST(Parameters, OfDeepSeekV3CountLatentAttentionAndSharedExperts) {
   EXPECT_EQ(count_parameters(transformer_preset("deepseek-v3").value(), 4096).total, count.total);
 }
 
+TEST(Parameters, OfDeepSeekV3sPredictionModuleAreWhatItsWeightsHold) {
+  // README_WEIGHTS.md: 11.5 B unique parameters, without the embedding and the head that it shares,
+  // 0.9 B each; with their copies the files hold 685 B. The layer alone is 11.507 B, the projection
+  // of two hidden states 2 x 7168^2, and three norms.
+  const ParameterCount count = count_parameters(read(kDeepSeekV3, true), 4096);
+  EXPECT_EQ(count.prediction, 11507286272 + 2 * 7168 * 7168 + 3 * 7168);
+  EXPECT_NEAR(static_cast<double>(count.prediction) / 1e9, 11.5, 0.12);
+  const std::int64_t files = count.total + count.prediction + count.embedding + count.head;
+  EXPECT_NEAR(static_cast<double>(files) / 1e9, 685, 0.6);
+}
+
 }  // namespace
 }  // namespace headway
