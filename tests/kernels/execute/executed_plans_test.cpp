@@ -23,6 +23,14 @@ bool nightly() { return std::getenv("HEADWAY_NIGHTLY") != nullptr; }
 // AdamW's first step divides a gradient by itself; this epsilon keeps that well conditioned.
 constexpr double kAdamEpsilon = 1e-4;
 
+// Adafactor divides likewise, by the root of squares to which this is added.
+OptimizerConstants well_conditioned() {
+  OptimizerConstants constants;
+  constants.epsilon = kAdamEpsilon;
+  constants.squared_epsilon = kAdamEpsilon * kAdamEpsilon;
+  return constants;
+}
+
 class ExecutedPlans : public testing::TestWithParam<ExecutedPlan> {};
 
 TEST_P(ExecutedPlans, GivesTheLossAndGradientsOfOneRank) {
@@ -37,7 +45,7 @@ TEST_P(ExecutedPlans, GivesTheLossAndGradientsOfOneRank) {
   const Program reference_program = plan.reference();
   ExecuteOptions options;
   options.steps = plan.steps;
-  options.optimizer.epsilon = kAdamEpsilon;
+  options.optimizer = well_conditioned();
   const ExecutionResult reference = execute(reference_program, options);
   ASSERT_EQ(reference.outcome, Outcome::kFinished) << testing::PrintToString(reference.messages);
   if (!reference.routing.empty()) options.routing = &reference.routing;
@@ -67,7 +75,7 @@ TEST_P(ExecutedPlans, RoutesFreelyAsTheReferenceDoes) {
   if (!plan.mutated && !nightly()) GTEST_SKIP() << "nightly: set HEADWAY_NIGHTLY";
   ExecuteOptions options;
   options.steps = plan.steps;
-  options.optimizer.epsilon = kAdamEpsilon;
+  options.optimizer = well_conditioned();
   const ExecutionResult reference = execute(plan.reference(), options);
   const Program program = plan.program();
   const ExecutionResult executed = execute(program, options);
@@ -104,7 +112,7 @@ TEST_P(ExecutedPlans, HidesNoMutation) {
   }
   ExecuteOptions options;
   options.steps = plan.steps;
-  options.optimizer.epsilon = kAdamEpsilon;
+  options.optimizer = well_conditioned();
   const Program program = in_fp64(lowered);
   const ExecutionResult reference = execute(in_fp64(plan.reference()), options);
   if (!reference.routing.empty()) options.routing = &reference.routing;
