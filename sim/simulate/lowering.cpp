@@ -344,6 +344,34 @@ class Lowering {
     return &*first == &operation;
   }
 
+  // Whether a kernel is launched from within the call that launched the one before it: hops of a
+  // product taken apart, beside the messages that carry its parts, and conversions to 8 bits
+  // (Transformer Engine issues both from C++, one call for a whole product).
+  static bool in_one_call(const Template& list, const TemplateOperation& operation) {
+    if (const auto* kernel = std::get_if<Kernel>(&operation.operation)) {
+      if (kernel->kind == KernelKind::kQuantise || kernel->kind == KernelKind::kAmax ||
+          kernel->kind == KernelKind::kTranspose) {
+        return true;
+      }
+    }
+    return is_hop(list, operation) && &operation != &list.operations.front() &&
+           is_hop(list, *(&operation - 1));
+  }
+  static bool is_hop(const Template& list, const TemplateOperation& operation) {
+    if (std::holds_alternative<Gemm>(operation.operation)) return operation.group >= 0;
+    const auto shifts = [](const TemplateOperation& other) {
+      const Collective* collective = collective_of(other);
+      return collective != nullptr && collective->kind == CollectiveKind::kShift &&
+             other.cause == Cause::kTensorParallel;
+    };
+    // What arrives is added to what is there.
+    const bool sums = std::holds_alternative<Kernel>(operation.operation) &&
+                      std::any_of(operation.after.begin(), operation.after.end(), [&](int before) {
+                        return shifts(list.operations[static_cast<std::size_t>(before)]);
+                      });
+    return sums || shifts(operation);
+  }
+
   // A graph costs its launch, and what puts its input where it was captured: a copy, issued as any
   // other kernel.
   Time host_time(const Template& list, const TemplateOperation& operation,
@@ -369,6 +397,10 @@ class Lowering {
       if (!leads_graph(list, operation)) return Time::zero();
       const Time launch = each + Time::from_microseconds(kGraphLaunchUs);
       return Time::from_seconds(launch.seconds() * factor);
+    }
+    if (in_one_call(list, operation)) {
+      constexpr double kLaunchUs = 5;  // of a kernel alone, from C++: 4 to 6 us
+      return std::min(each, Time::from_microseconds(kLaunchUs));
     }
     return Time::from_seconds(each.seconds() * price.launches * factor);
   }
