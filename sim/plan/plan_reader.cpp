@@ -157,6 +157,8 @@ class PlanReader {
     if (section_.given("bucket") && section_.given("bucket_elements")) {
       section_.problem("bucket", "given beside bucket_elements; expected one of the two");
     }
+    // The framework's size in bytes gives way to the job's in elements.
+    if (section_.given("bucket_elements") && !section_.given("bucket")) reading_.bucket.reset();
     if (reading_.bucket && reading_.bucket->count == 0)
       section_.problem("bucket", "a bucket of 0 bytes");
     reading_.cycle_time = section_.optional_time("cycle_time");

@@ -78,6 +78,24 @@ TEST(DataLegality, GivesHorovodItsOwnBufferAndCycle) {
   EXPECT_EQ(older.plan.cycle_time, Time::from_microseconds(5000));
 }
 
+// PyTorch's DDP as torchtitan runs it: 1 MiB, then 25 MiB, of gradients in fp32; Megatron's own has
+// no smaller first bucket.
+TEST(DataLegality, GivesPyTorchsDdpItsFirstBucket) {
+  const auto buckets = [](const std::string& framework, const std::string& plan) {
+    const Said read = read_text(
+        R"({"model": "gpt3-1.7b", "cluster": {"topology": "dgx-a100", "gpus": 16},
+            "sequence_length": 1024, "global_batch": 64, "software": {"framework": ")" +
+        framework + R"("}, "plan": {"dp_kind": "ddp")" + plan + "}}");
+    EXPECT_THAT(read.lines, IsEmpty());
+    const ParallelPlan& found = read.reading.job.value().plan;
+    return std::pair(found.first_bucket_elements.value_or(0), found.bucket_elements.value_or(0));
+  };
+  EXPECT_EQ(buckets("torchtitan", ""), std::pair(std::int64_t{1} << 18, std::int64_t{25} << 18));
+  EXPECT_EQ(buckets("torchtitan", R"(, "bucket_elements": 5000)"),
+            std::pair(std::int64_t{5000}, std::int64_t{5000}));
+  EXPECT_EQ(buckets("megatron-core", "").first, 0);
+}
+
 TEST(DataLegality, NamesWhatGoesWithNoVersionsOfWeights) {
   const std::string pipedream = R"("pp": 4, "schedule": "pipedream")";
   EXPECT_THAT(said(pipedream + R"(, "dp_kind": "zero1")").lines,

@@ -1,6 +1,7 @@
 // Facts section 5, the volumes of each parallelism, against the lowered Program.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 
 #include "sim/price/memory.hpp"
@@ -152,6 +153,31 @@ TEST(ShardedTraffic, OfGroupsStaysWithinThemButForASumOfShares) {
   }
   // Horovod all-reduces every gradient once: 2 P (N-1)/N.
   EXPECT_NEAR(sent(R"(, "dp_kind": "horovod")", sum, "dp"), 2 * 7.0 / 8, 1e-6);
+}
+
+// Facts section 5 (DeepSpeed's post on ZeRO++): between nodes 3 M become 0.75 M, M the bytes of all
+// parameters in 16 bits: 0.5 M for the forward gather in 8 bits, nothing for the backward one, 0.25
+// M for the gradients in 4, which leave a node summed. Two nodes of eight; shares are padded to
+// blocks.
+TEST(ShardedTraffic, OfZeroPlusPlusIsAQuarterBetweenNodes) {
+  const Job job = gpt_job({kHidden, 16, 8, kSequence, kVocabulary}, 16, 16,
+                          R"("grad_dtype": "bf16", "dp_kind": "zero++")");
+  const Program program = lower(job);
+  const double whole = 2.0 * static_cast<double>(count_parameters(job.model, kSequence).total);
+  std::map<std::string, double> sent;  // by kind and group
+  for (const TrafficLine& line : traffic(program, kind_at(program, 0))) {
+    if (line.cause != Cause::kDataParallel) continue;
+    sent[std::string(name(line.kind)) + " " + line.group] +=
+        static_cast<double>(line.sent.count) / whole;
+  }
+  constexpr double kPadding = 0.02;
+  // The tied word table, with the positions, is gathered for the embedding and for the head.
+  const double twice = 1 + 2.0 * (kVocabulary + kSequence) * kHidden / whole;
+  EXPECT_NEAR(sent["all_gather dp"], twice * 0.5 * 15 / 16, kPadding);
+  EXPECT_NEAR(sent["all_gather shard"], 1.0 * 7 / 8, 2 * kPadding);
+  EXPECT_NEAR(sent["all_to_all shard"], 0.25 * 7 / 8, kPadding);
+  EXPECT_NEAR(sent["all_to_all replica"] * 8, 0.25 / 2, kPadding);  // eight ranks; (2 - 1) / 2
+  EXPECT_EQ(sent.count("reduce_scatter dp"), 0U);
 }
 
 TEST(PipelineTraffic, IsOneActivationABoundaryDirectionAndMicroBatch) {
