@@ -101,8 +101,8 @@ TEST_F(BadInput, NoTextAtAll) {
 }
 
 TEST_F(BadInput, RulesThatAreNotBuilt) {
-  refuses(R"("tp": 2)", R"("tp": 2, "dp_kind": "horovod")",
-          "/plan/dp_kind: ", "horovod is not built yet in this version");
+  refuses(R"("tp": 2)", R"("tp": 2, "tp_kind": "3d")",
+          "/plan/tp_kind: ", "3d tensor parallelism is not built yet in this version");
 }
 
 TEST_F(BadInput, FileThatIsNotThere) {
@@ -135,9 +135,8 @@ TEST_F(BadInput, OptionsAreNamedInPlaceOfTheFile) {
               StartsWith("headway: --degrade: 'nic' is no NAME=NUMBER"));
   EXPECT_THAT(said({"--degrade", "nic=-1"}), HasSubstr("a number from 0 to 1"));
   EXPECT_THAT(said({"--degrade", "nic=nan"}), StartsWith("headway: --degrade: "));
-  EXPECT_THAT(
-      said({"--degrade", "nicht=0.5"}),
-      AllOf(HasSubstr("no links named 'nicht'; did you mean"), HasSubstr("expected a kind (")));
+  EXPECT_THAT(said({"--degrade", "nicht=0.5"}),
+              HasSubstr("no links named 'nicht'; expected a kind ("));
   EXPECT_THAT(said({"--slow", "8=1.5"}),
               StartsWith("headway: --slow: '8' is no rank; expected 0 to 7"));
   EXPECT_THAT(said({"--slow", "-1=1.5"}), HasSubstr("is no rank"));
