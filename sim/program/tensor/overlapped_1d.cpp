@@ -153,7 +153,7 @@ void forward(ProgramBuilder& builder, OperationList& list, const megatron_1d::Ro
     if (step > 1) {
       const BufferRef into = distance == 0 ? target : sums;
       const BufferRef other = distance == 0 ? sums : target;
-      list.add(name + "_sum", sum, {into, other}, {into});
+      list.add(name + "_sum", sum, {into, other}, {into}, Cause::kTensorParallel);
       list.last().after = {arrived};
     }
     if (distance == 0) break;
@@ -175,10 +175,14 @@ void backward_input(ProgramBuilder& builder, OperationList& list,
       weight, {linear.input_gradient});
   if (!quantised) return;
   if (linear.quantised->one_scale()) {
-    for (std::size_t run = 0; run < runs.size(); ++run) {
-      linear.quantised->transpose(list, "_run" + std::to_string(run), builder.shape().local_tokens,
-                                  runs[run], {linear.gradient_columns[run]});
-    }
+    Kernel transpose;
+    transpose.kind = KernelKind::kTranspose;
+    transpose.rows = builder.shape().tokens;
+    transpose.columns = builder.shape().hidden;
+    transpose.type = transpose.output = type;
+    std::vector<BufferRef> columns;
+    for (const int run : linear.gradient_columns) columns.push_back({run});
+    list.add(linear.name + ".gradient_transpose", transpose, runs, std::move(columns));
     return;
   }
   // The copy by columns cannot be made from that by rows: it is gathered beside the GEMMs.
