@@ -22,7 +22,8 @@ std::string names(const ProgramBuilder& builder, const std::vector<Tensor>& tens
 class BucketTest : public testing::Test {
  protected:
   BucketTest() : job_(small_llama()), builder_(job_), layer_(builder_) {
-    fired_ = firing_order(builder_, {{layer_.backward(1).front(), 1}, {layer_.backward(0).front(), 0}});
+    fired_ =
+        firing_order(builder_, {{layer_.backward(1).front(), 1}, {layer_.backward(0).front(), 0}});
   }
   std::string names_of(const Bucket& bucket) {
     return names(builder_, bucket.tensors, builder_.program());
@@ -97,7 +98,7 @@ TEST(Bucket, ReplicatedAndShardedTensorsAreKeptApartWhereAsked) {
   ASSERT_EQ(buckets.size(), 2u);
   for (const Bucket& bucket : buckets) {
     // Both norms, whole; or half of the matrices.
-    EXPECT_EQ(bucket.elements, bucket.sharded ? (3072 + 256 + 512) / 2 : 2 * 16);
+    EXPECT_EQ(bucket.elements, bucket.copies == 1 ? (3072 + 256 + 512) / 2 : 2 * 16);
   }
 }
 
