@@ -120,8 +120,8 @@ struct SwigluBackward {
 template <typename T, typename Function>
 void forward(const Kernel& kernel, const DeviceCall& call) {
   const std::int64_t count = kernel.rows * kernel.columns;
-  Forward<T, Function> work{call.read(0, count), {}, call.write(0, count), kernel.columns,
-                            kernel.bias};
+  Forward<T, Function> work{
+      call.read(0, count), {}, call.write(0, count), kernel.columns, kernel.bias};
   if (kernel.bias) work.bias = call.read(1, kernel.columns);
   each_element(work, count, wide(kernel.columns, {work.x, work.bias, work.y}), call.stream.get());
 }
@@ -129,8 +129,8 @@ void forward(const Kernel& kernel, const DeviceCall& call) {
 template <typename T, typename Function>
 void backward(const Kernel& kernel, const DeviceCall& call) {
   const std::int64_t count = kernel.rows * kernel.columns;
-  Backward<T, Function> work{call.read(0, count),  call.read(1, count), {}, call.write(0, count), {},
-                             kernel.columns, kernel.bias};
+  Backward<T, Function> work{call.read(0, count), call.read(1, count), {}, call.write(0, count), {},
+                             kernel.columns,      kernel.bias};
   if (kernel.bias) {
     work.bias = call.read(2, kernel.columns);
     call.operands.read(3, kernel.columns);

@@ -86,8 +86,8 @@ class Binder {
     }
   }
 
-  // Queries, keys and values, or their gradients, of one packed matrix or of three; returns how many
-  // operands it took.
+  // Queries, keys and values, or their gradients, of one packed matrix or of three; returns how
+  // many operands it took.
   std::size_t bind_projections(bool writes, std::size_t first, HeadsView& q, HeadsView& k,
                                HeadsView& v) {
     const std::int64_t q_columns = a_.heads * a_.head_dim, k_columns = a_.kv_heads * a_.head_dim,

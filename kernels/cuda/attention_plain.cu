@@ -1,5 +1,5 @@
-// Attention as frameworks compute it without a fused kernel: probabilities are written, kept for the
-// backward pass, and read again. A block for each row; no speed is claimed.
+// Attention as frameworks compute it without a fused kernel: probabilities are written, kept for
+// the backward pass, and read again. A block for each row; no speed is claimed.
 #include <cmath>
 #include <limits>
 
@@ -28,8 +28,8 @@ HEADWAY_DEVICE T product(const HeadsView& x, std::int64_t x_at, const HeadsView&
   return sum;
 }
 
-// Probabilities, the mask, and the dropped probabilities; `weights` keeps the latter before they are
-// rounded.
+// Probabilities, the mask, and the dropped probabilities; `weights` keeps the latter before they
+// are rounded.
 template <typename T>
 __global__ void probabilities_kernel(AttentionView of, T* weights) {
   const Row row(of, blockIdx.x);
@@ -83,8 +83,7 @@ template <typename T>
 __global__ void dscores_kernel(AttentionView of, T* dscores) {
   const Row row(of, blockIdx.x);
   const std::int64_t dcontext_at = of.dcontext.at(row.b, row.query, row.head);
-  const T survivor_scale =
-      static_cast<T>(of.mask.data == nullptr ? 1.0 : 1.0 / (1.0 - of.dropout));
+  const T survivor_scale = static_cast<T>(of.mask.data == nullptr ? 1.0 : 1.0 / (1.0 - of.dropout));
   T sum = 0;
   for (std::int64_t j = threadIdx.x; j < of.k.sequence; j += kThreads) {
     const std::int64_t cell = row.cells + j;
@@ -147,8 +146,8 @@ void start_plain_attention(const AttentionView& of, bool backward, DeviceStream&
   const std::int64_t rows = of.batch * of.heads * of.q.sequence;
   const dim3 queries(static_cast<unsigned>(rows));
   const dim3 keys(static_cast<unsigned>(of.batch * of.kv_heads * of.k.sequence));
-  auto* cells = static_cast<T*>(
-      stream.scratch(static_cast<std::size_t>(rows * of.k.sequence) * sizeof(T)));
+  auto* cells =
+      static_cast<T*>(stream.scratch(static_cast<std::size_t>(rows * of.k.sequence) * sizeof(T)));
   if (!backward) {
     launch(probabilities_kernel<T>, queries, kThreads, stream.get(), of, cells);
     return launch(context_kernel<T>, queries, kThreads, stream.get(), of, cells);

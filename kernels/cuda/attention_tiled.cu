@@ -94,7 +94,8 @@ HEADWAY_DEVICE bool all_masked(const AttentionView& of, std::int64_t first_query
   int last = -1, first = std::numeric_limits<int>::max();
   for (int i = 0; i < kTile; ++i) {
     const std::int64_t query = first_query + i, key = first_key + i;
-    if (query < of.q.sequence) last = of.query_positions[query] > last ? of.query_positions[query] : last;
+    if (query < of.q.sequence)
+      last = of.query_positions[query] > last ? of.query_positions[query] : last;
     if (key < of.k.sequence) first = of.key_positions[key] < first ? of.key_positions[key] : first;
   }
   return first > last;
@@ -143,8 +144,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(AttentionView of) {
       maximum[i] = largest;
       sum[i] = sum[i] * rescale + over_warp(weight, false);
       for (T& each : result[i]) each *= rescale;
-      weights[row][lane] =
-          seen ? weight * of.survival<T>(mask_key, position, key_position) : T{0};
+      weights[row][lane] = seen ? weight * of.survival<T>(mask_key, position, key_position) : T{0};
     }
     add_weighted<T>(of.v, b, head, first_key, weights, false, tile_b, result);
     __syncthreads();  // before the next tile's weights
@@ -194,8 +194,7 @@ HEADWAY_DEVICE void weights_of_tile(const AttentionView& of, std::int64_t b, std
     const std::int64_t query = first_query + row;
     T weight = 0, dscore = 0;
     if (query < of.q.sequence && key < of.k.sequence) {
-      const std::int64_t position = of.query_positions[query],
-                         key_position = of.key_positions[key];
+      const std::int64_t position = of.query_positions[query], key_position = of.key_positions[key];
       if (!of.masked(position, key_position)) {
         const std::int64_t at = of.context.row(b, query) * of.heads + head;
         const T probability =

@@ -36,7 +36,8 @@ struct Combine {
       for (T& each : v) each = 0;
       if (sources.data()[source].data != nullptr) sources.data()[source].load<W>(from, v);
       for (int w = 0; w < W; ++w) {
-        const T sum = reduce == ReduceOperator::kMaximum ? Larger{}(total[w], v[w]) : total[w] + v[w];
+        const T sum =
+            reduce == ReduceOperator::kMaximum ? Larger{}(total[w], v[w]) : total[w] + v[w];
         total[w] = source == 0 ? v[w] : sum;
       }
     }
@@ -78,8 +79,8 @@ class DeviceCollective {
     for (const CollectiveMember& member : members) {
       for (const auto* list : {&member.reads, &member.writes}) {
         for (const Operand& operand : *list) {
-          in_double_ = in_double_ || operand.type == DataType::kFp64 ||
-                       operand.type == DataType::kInt64;
+          in_double_ =
+              in_double_ || operand.type == DataType::kFp64 || operand.type == DataType::kInt64;
         }
       }
     }
@@ -234,7 +235,8 @@ class DeviceCollective {
     }
     const auto& whole = scatters ? members_[0].reads : members_[0].writes;
     const auto& part = scatters ? members_[0].writes : members_[0].reads;
-    const bool by_columns = whole.size() == 1 && part.size() == 1 && whole[0].rows == part[0].rows &&
+    const bool by_columns = whole.size() == 1 && part.size() == 1 &&
+                            whole[0].rows == part[0].rows &&
                             whole[0].columns == part[0].columns * parts;
     const std::int64_t rows = by_columns ? whole[0].rows : 1;
     const std::int64_t width = collective_.elements / rows, part_width = width / parts;
@@ -313,9 +315,8 @@ class DeviceCollective {
     const Operand& target = members_[member].writes[0];
     const Elements first = from(target, rows * target.columns);
     const std::int64_t left = target.elements() - rows * target.columns;
-    checked(cudaMemsetAsync(first.data, 0,
-                            static_cast<std::size_t>(size_of(target.type, left).count),
-                            stream_.get()));
+    checked(cudaMemsetAsync(
+        first.data, 0, static_cast<std::size_t>(size_of(target.type, left).count), stream_.get()));
   }
 
   void all_to_all_by_counts() {

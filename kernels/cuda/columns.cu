@@ -30,8 +30,8 @@ void move(const Operand& whole, std::span<const Operand> pieces, bool split,
     for (std::int64_t row = 0; row < piece.rows; row += whole.rows, column += piece.columns) {
       if (column + piece.columns > whole.columns) break;
       const Elements in_whole = from(whole, column), in_piece = from(piece, row * piece.columns);
-      const CopyRun<T> work{split ? in_whole : in_piece, split ? in_piece : in_whole,
-                            piece.columns, split ? whole.columns : piece.columns,
+      const CopyRun<T> work{split ? in_whole : in_piece, split ? in_piece : in_whole, piece.columns,
+                            split ? whole.columns : piece.columns,
                             split ? piece.columns : whole.columns};
       each_element(work, whole.rows * piece.columns, false, call.stream.get());
     }
@@ -70,8 +70,12 @@ void merge(const Kernel& kernel, const DeviceCall& call) {
   const std::int64_t heads = kernel.columns / dim;
   call.operands.read(2, count);
   call.operands.read(3, kernel.rows * heads);
-  const Merge<T> work{call.read(0, count), call.read(1, kernel.rows * heads), call.write(0, count),
-                      call.write(1, kernel.rows * heads), heads, dim};
+  const Merge<T> work{call.read(0, count),
+                      call.read(1, kernel.rows * heads),
+                      call.write(0, count),
+                      call.write(1, kernel.rows * heads),
+                      heads,
+                      dim};
   each_element(work, kernel.rows * heads, false, call.stream.get());
 }
 

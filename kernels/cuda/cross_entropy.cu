@@ -212,9 +212,9 @@ void over_logits(const Kernel& kernel, const DeviceCall& call) {
 template <typename T>
 void input_gradient(const Kernel& kernel, const DeviceCall& call) {
   const std::int64_t count = kernel.rows * kernel.columns;
-  const InputGradient<T> work{call.read(0, count),           call.read(1, count),
-                              call.read(2, kernel.rows),     call.write(0, count),
-                              kernel.columns, static_cast<T>(kernel.scale)};
+  const InputGradient<T> work{
+      call.read(0, count),  call.read(1, count), call.read(2, kernel.rows),
+      call.write(0, count), kernel.columns,      static_cast<T>(kernel.scale)};
   each_element(work, count, wide(kernel.columns, {work.a, work.b, work.gradient}),
                call.stream.get());
 }

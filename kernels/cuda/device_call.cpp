@@ -23,7 +23,6 @@ const std::int32_t* row_table(const DeviceCall& call, std::int64_t rows, Table t
   });
 }
 
-
 class GroupWalk {
  public:
   explicit GroupWalk(std::span<const Operand> group) : group_(group) { skip(); }
@@ -52,7 +51,7 @@ class GroupWalk {
 }  // namespace
 
 std::vector<std::int64_t> key_of(std::int64_t table, const TokenMap& map) {
-  return {table,    map.length, static_cast<std::int64_t>(map.order), map.ring, map.place,
+  return {table,     map.length, static_cast<std::int64_t>(map.order), map.ring, map.place,
           map.parts, map.part};
 }
 

@@ -1,6 +1,6 @@
 // What the functions that start one operation's kernels are given: its operands, with their shapes
-// checked by name, where they lie in the whole, and the stream. Each mirrors the function of the same
-// name in kernels/cpu; operand orders are in sim/model/operation.hpp.
+// checked by name, where they lie in the whole, and the stream. Each mirrors the function of the
+// same name in kernels/cpu; operand orders are in sim/model/operation.hpp.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ inline bool wide(std::int64_t columns, std::initializer_list<Elements> all) {
   return true;
 }
 
-// By local row, from `placement.first_row` on: its position in its sequence; its token, counted from
-// the micro-batch's first. On the device.
+// By local row, from `placement.first_row` on: its position in its sequence; its token, counted
+// from the micro-batch's first. On the device.
 const std::int32_t* row_positions(const DeviceCall& call, std::int64_t rows);
 const std::int32_t* row_tokens(const DeviceCall& call, std::int64_t rows);
 // The key of a table about a token map.

@@ -15,8 +15,8 @@ template <typename Function>
 Function driver_function(const char* name) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &found, kGreenContexts,
-                                                             cudaEnableDefault, &result);
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion(name, &found, kGreenContexts, cudaEnableDefault, &result);
   if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) return nullptr;
   return reinterpret_cast<Function>(found);
 }
@@ -51,8 +51,9 @@ const Driver& driver() {
 DevicePartition::DevicePartition(int ranks) {
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
-    throw DeviceFailure(std::string("there is no CUDA device here") +
-                        (error == cudaSuccess ? "" : std::string(": ") + cudaGetErrorString(error)));
+    throw DeviceFailure(
+        std::string("there is no CUDA device here") +
+        (error == cudaSuccess ? "" : std::string(": ") + cudaGetErrorString(error)));
   }
   cudaDeviceProp properties{};
   checked(cudaGetDeviceProperties(&properties, 0));
@@ -61,8 +62,7 @@ DevicePartition::DevicePartition(int ranks) {
   multiprocessors_ = properties.multiProcessorCount;
   if (ranks > 1 && !split(ranks)) {
     shared_why_ = "the driver gives no green contexts for " + std::to_string(ranks) +
-                  " ranks: they share all " + std::to_string(multiprocessors_) +
-                  " multiprocessors";
+                  " ranks: they share all " + std::to_string(multiprocessors_) + " multiprocessors";
   }
 }
 
@@ -91,7 +91,8 @@ bool DevicePartition::split(int ranks) {
     CUgreenCtx context = nullptr;
     if (driver().describe(&description, &share, 1) != CUDA_SUCCESS ||
         driver().create(&context, description, 0, CU_GREEN_CTX_DEFAULT_STREAM) != CUDA_SUCCESS) {
-      for (void* made : contexts_) static_cast<void>(driver().destroy(static_cast<CUgreenCtx>(made)));
+      for (void* made : contexts_)
+        static_cast<void>(driver().destroy(static_cast<CUgreenCtx>(made)));
       contexts_.clear();
       return false;
     }
@@ -117,7 +118,8 @@ cudaStream_t DevicePartition::make_stream(int rank) {
   auto* context = static_cast<CUgreenCtx>(contexts_[static_cast<std::size_t>(rank)]);
   const CUresult result = driver().stream(&stream, context, CU_STREAM_NON_BLOCKING, 0);
   if (result != CUDA_SUCCESS) {
-    throw DeviceFailure("cuGreenCtxStreamCreate: error " + std::to_string(static_cast<int>(result)));
+    throw DeviceFailure("cuGreenCtxStreamCreate: error " +
+                        std::to_string(static_cast<int>(result)));
   }
   return stream;
 }

@@ -7,9 +7,7 @@
 
 namespace headway {
 
-std::size_t device_size(DataType type) {
-  return static_cast<std::size_t>(size_of(type, 1).count);
-}
+std::size_t device_size(DataType type) { return static_cast<std::size_t>(size_of(type, 1).count); }
 
 DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
   if (bytes > 0) checked(cudaMalloc(&data_, bytes));
@@ -38,7 +36,8 @@ GemmLibrary::~GemmLibrary() { static_cast<void>(cublasLtDestroy(handle_)); }
 const cublasLtMatmulAlgo_t& GemmLibrary::algorithm(
     const Shape& shape, const std::function<cublasLtMatmulAlgo_t()>& ask) {
   const auto found = algorithms_.find(shape);
-  return found != algorithms_.end() ? found->second : algorithms_.emplace(shape, ask()).first->second;
+  return found != algorithms_.end() ? found->second
+                                    : algorithms_.emplace(shape, ask()).first->second;
 }
 
 DeviceStream::DeviceStream(GemmLibrary& library, cudaStream_t made)

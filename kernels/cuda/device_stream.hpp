@@ -81,7 +81,7 @@ class GemmLibrary {
   cublasLtHandle_t handle() const { return handle_; }
 
   // The library's first choice for a multiplication, asked for once; `ask` is that question.
-  using Shape = std::tuple<int, int, int, int, int, std::int64_t, std::int64_t, std::int64_t, bool>;
+  using Shape = std::tuple<int, int, int, int, int, std::int64_t, std::int64_t, std::int64_t, int>;
   const cublasLtMatmulAlgo_t& algorithm(const Shape& shape,
                                         const std::function<cublasLtMatmulAlgo_t()>& ask);
 

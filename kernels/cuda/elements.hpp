@@ -1,7 +1,7 @@
 // How kernels see a buffer: elements of whatever real type, read and written as T (float or double)
-// with the roundings of kernels/cpu/operand. A type is a branch that all threads take together, paid
-// once for four elements where they lie in one aligned word: so one kernel serves every mixture of
-// types, at the memory's speed.
+// with the roundings of kernels/cpu/operand. A type is a branch that all threads take together,
+// paid once for four elements where they lie in one aligned word: so one kernel serves every
+// mixture of types, at the memory's speed.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -101,9 +101,8 @@ struct Elements {
       if (type == DataType::kBf16) {
         as<uint2>()[i / W] = uint2{packed(values), packed(values + 2)};
       } else if (type == DataType::kFp32) {
-        as<float4>()[i / W] =
-            float4{static_cast<float>(values[0]), static_cast<float>(values[1]),
-                   static_cast<float>(values[2]), static_cast<float>(values[3])};
+        as<float4>()[i / W] = float4{static_cast<float>(values[0]), static_cast<float>(values[1]),
+                                     static_cast<float>(values[2]), static_cast<float>(values[3])};
       } else {
         for (int w = 0; w < W; ++w) store(i + w, values[w]);
       }

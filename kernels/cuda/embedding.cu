@@ -23,7 +23,8 @@ struct TableForward {
 };
 
 // A block for each row of hidden states: the first row of a token adds up those of all its
-// repetitions, in their order, so that nothing is added by atomics and every run gives the same bits.
+// repetitions, in their order, so that nothing is added by atomics and every run gives the same
+// bits.
 template <typename T>
 __global__ void table_backward_kernel(Elements tokens, Elements dhidden, Elements dtable,
                                       std::int64_t first_entry, std::int64_t entries,
@@ -33,7 +34,8 @@ __global__ void table_backward_kernel(Elements tokens, Elements dhidden, Element
     const std::int64_t entry = ids[row] - first_entry;
     if (entry < 0 || entry >= entries) continue;
     int earlier = 0;
-    for (std::int64_t i = threadIdx.x; i < row; i += kThreads) earlier |= ids[i] == ids[row] ? 1 : 0;
+    for (std::int64_t i = threadIdx.x; i < row; i += kThreads)
+      earlier |= ids[i] == ids[row] ? 1 : 0;
     if (over_block(earlier, Larger{}) != 0) continue;
     for (std::int64_t c = threadIdx.x; c < columns; c += kThreads) {
       T sum = dtable.load<T>(entry * columns + c);
@@ -123,7 +125,8 @@ struct CopyRest {
   }
 };
 
-// The columns of one token's heads: apart as they are projected, and packed as attention reads them.
+// The columns of one token's heads: apart as they are projected, and packed as attention reads
+// them.
 struct LatentHeads {
   explicit LatentHeads(const Kernel& kernel)
       : heads(kernel.columns),
@@ -145,7 +148,8 @@ struct LatentForward {
   const std::int32_t* positions;
 
   // Element c of `turned` ones from `first` on, turned with its partner.
-  HEADWAY_DEVICE T turned(Elements from, std::int64_t first, std::int64_t c, double position) const {
+  HEADWAY_DEVICE T turned(Elements from, std::int64_t first, std::int64_t c,
+                          double position) const {
     const std::int64_t half = at_head.turned / 2, pair = c % half;
     T cosine, sine;
     turn_of(pair, at_head.turned, position, cosine, sine);
@@ -191,8 +195,8 @@ struct LatentBackward {
     const LatentHeads& h = at_head;
     T sum = 0;
     for (std::int64_t head = 0; head < h.heads; ++head) {
-      sum += packed.load<T>(row * h.packed_columns + h.query_columns +
-                            head * (h.plain + h.turned) + h.plain + c);
+      sum += packed.load<T>(row * h.packed_columns + h.query_columns + head * (h.plain + h.turned) +
+                            h.plain + c);
     }
     return sum;
   }
@@ -217,23 +221,23 @@ struct LatentBackward {
       }
       const std::int64_t turned = within - h.plain;
       const std::int64_t first = packed_at + c - turned + turned % half;
-      query.store(row * h.query_columns + c,
-                  turned_back(packed.load<T>(first), packed.load<T>(first + half), turned, position));
+      query.store(
+          row * h.query_columns + c,
+          turned_back(packed.load<T>(first), packed.load<T>(first + half), turned, position));
       return;
     }
     c -= h.query_columns;
     if (c < h.key_value_columns) {
       const std::int64_t head = c / (h.plain + h.value), within = c % (h.plain + h.value);
       const std::int64_t from =
-          within < h.plain
-              ? packed_at + h.query_columns + head * head_columns + within
-              : packed_at + 2 * h.query_columns + head * h.value + within - h.plain;
+          within < h.plain ? packed_at + h.query_columns + head * head_columns + within
+                           : packed_at + 2 * h.query_columns + head * h.value + within - h.plain;
       key_value.store(row * h.key_value_columns + c, packed.load<T>(from));
       return;
     }
     c -= h.key_value_columns;
-    key_rope.store(row * h.turned + c, turned_back(key_sum(row, c % half),
-                                                   key_sum(row, c % half + half), c, position));
+    key_rope.store(row * h.turned + c,
+                   turned_back(key_sum(row, c % half), key_sum(row, c % half + half), c, position));
   }
 };
 
@@ -287,8 +291,8 @@ void rotate(const Kernel& kernel, const DeviceCall& call, double direction) {
   const std::int64_t width = call.operands.read(0).elements() / kernel.rows;
   if (width < kernel.columns) call.operands.refuse("fewer columns than are to be rotated");
   const Elements x = call.read(0, kernel.rows * width), y = call.write(0, kernel.rows * width);
-  const Rotate<T> work{x, y, row_positions(call, kernel.rows), width, kernel.columns, dim,
-                       direction};
+  const Rotate<T> work{x,   y,        row_positions(call, kernel.rows), width, kernel.columns,
+                       dim, direction};
   each_element(work, kernel.rows * dim / 2, false, call.stream.get());
   if (x.data == y.data || width == kernel.columns) return;
   each_element(CopyRest<T>{x, y, width, kernel.columns}, kernel.rows * (width - kernel.columns),

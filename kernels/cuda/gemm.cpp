@@ -1,11 +1,12 @@
 // Matrix multiplications by cuBLASLt. The library is column-major: a row-major matrix is its own
 // transpose there, so y[m,n] = x[m,k] w[n,k]^T becomes y^T = w x^T with w transposed ("TN"), the
-// input's gradient "NN" and the weight's "NT". Sums are in fp32, of fp64 inputs in fp64, of tf32 with
-// inputs cut by the tensor cores.
+// input's gradient "NN" and the weight's "NT". Sums are in fp32, of fp64 inputs in fp64, of tf32
+// with inputs cut by the tensor cores.
 #include <cstring>
 
 #include "kernels/cuda/cuda_error.hpp"
 #include "kernels/cuda/device_call.hpp"
+#include "kernels/cuda/device_operators.hpp"
 
 namespace headway {
 namespace {
@@ -26,8 +27,7 @@ cudaDataType_t library_type(DataType type, const OperandsOf& operands) {
     case DataType::kFp8E5M2:
       return CUDA_R_8F_E5M2;
     default:
-      operands.refuse(std::string("cuBLASLt multiplies no matrices of ") +
-                      std::string(name(type)));
+      operands.refuse(std::string("cuBLASLt multiplies no matrices of ") + std::string(name(type)));
   }
 }
 
@@ -52,8 +52,8 @@ class Descriptors {
     const cublasComputeType_t compute = in_double ? CUBLAS_COMPUTE_64F
                                         : of.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
                                                   : CUBLAS_COMPUTE_32F;
-    checked(cublasLtMatmulDescCreate(&multiplication, compute,
-                                     in_double ? CUDA_R_64F : CUDA_R_32F));
+    checked(
+        cublasLtMatmulDescCreate(&multiplication, compute, in_double ? CUDA_R_64F : CUDA_R_32F));
     set(CUBLASLT_MATMUL_DESC_TRANSA, of.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, of.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (of.bias != nullptr) {
@@ -92,16 +92,27 @@ class Descriptors {
   }
 };
 
+// What the library may use: memory, and the alignment of all matrices.
+cublasStatus_t set_preference(cublasLtMatmulPreference_t preference, std::uint32_t alignment) {
+  const std::size_t workspace = DeviceStream::kWorkspaceBytes;
+  cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
+      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+  for (const auto of :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    status = cublasLtMatmulPreferenceSetAttribute(preference, of, &alignment, sizeof alignment);
+  }
+  return status;
+}
+
 cublasLtMatmulAlgo_t first_choice(DeviceStream& stream, const Descriptors& of,
-                                  const OperandsOf& operands) {
+                                  std::uint32_t alignment, const OperandsOf& operands) {
   cublasLtMatmulPreference_t preference = nullptr;
   checked(cublasLtMatmulPreferenceCreate(&preference));
-  const std::size_t workspace = DeviceStream::kWorkspaceBytes;
   cublasLtMatmulHeuristicResult_t result{};
   int count = 0;
-  cublasStatus_t status =
-      cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                           &workspace, sizeof workspace);
+  cublasStatus_t status = set_preference(preference, alignment);
   if (status == CUBLAS_STATUS_SUCCESS) {
     status = cublasLtMatmulAlgoGetHeuristic(stream.library().handle(), of.multiplication, of.a,
                                             of.b, of.d, of.d, preference, 1, &result, &count);
@@ -114,21 +125,26 @@ cublasLtMatmulAlgo_t first_choice(DeviceStream& stream, const Descriptors& of,
   return result.algo;
 }
 
+// The largest power of two, up to the library's own wish, that all addresses divide by.
+std::uint32_t alignment_of(const ColumnMajor& of) {
+  constexpr std::uintptr_t kWished = 256;  // CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_*'s default
+  std::uintptr_t alignment = kWished;
+  for (const void* each : {of.a, of.b, static_cast<const void*>(of.d)}) {
+    while (reinterpret_cast<std::uintptr_t>(each) % alignment != 0) alignment /= 2;
+  }
+  return static_cast<std::uint32_t>(alignment);
+}
+
 void multiply(const ColumnMajor& of, const OperandsOf& operands, DeviceStream& stream) {
   if (of.rows == 0 || of.columns == 0) return;
   const Descriptors descriptors(of);
   const int variant = (of.transpose_a ? 1 : 0) + (of.transpose_b ? 2 : 0) +
                       (of.bias != nullptr ? 4 : 0) + (of.tf32 ? 8 : 0);
-  // Alignment decides what the library may use; what is not aligned has an entry of its own.
-  constexpr std::uintptr_t kAlignment = 16;
-  bool aligned = true;
-  for (const void* each : {of.a, of.b, static_cast<const void*>(of.d)}) {
-    aligned = aligned && reinterpret_cast<std::uintptr_t>(each) % kAlignment == 0;
-  }
+  const std::uint32_t alignment = alignment_of(of);
   const cublasLtMatmulAlgo_t& algorithm = stream.library().algorithm(
       {static_cast<int>(of.a_type), static_cast<int>(of.b_type), static_cast<int>(of.d_type),
-       variant, of.accumulate ? 1 : 0, of.rows, of.columns, of.depth, aligned},
-      [&] { return first_choice(stream, descriptors, operands); });
+       variant, of.accumulate ? 1 : 0, of.rows, of.columns, of.depth, static_cast<int>(alignment)},
+      [&] { return first_choice(stream, descriptors, alignment, operands); });
   const double one = 1, zero = 0;
   const float one_f = 1, zero_f = 0;
   const bool in_double = of.d_type == CUDA_R_64F;
@@ -173,6 +189,16 @@ ColumnMajor as_column_major(GemmRole role, std::int64_t m, std::int64_t n, std::
   return of;
 }
 
+void add_bias(const Operand& result, const Operand& bias, std::int64_t m, std::int64_t n,
+              const DeviceCall& call) {
+  Kernel add;
+  add.kind = KernelKind::kBiasAdd;
+  add.rows = m;
+  add.columns = n;
+  compute_on_device(add, std::vector{result, bias}, std::vector{result}, call.placement,
+                    call.stream);
+}
+
 Operand block_of(const Operand& whole, std::int64_t first, std::int64_t rows,
                  std::int64_t columns) {
   return {whole.type, rows, columns, from(whole, first).data};
@@ -197,6 +223,11 @@ void device_gemm(const Gemm& gemm, const DeviceCall& call) {
   if (forward && gemm.bias) {
     const Operand& bias = operands.read(2, n);
     if (bias.type != result.type) operands.refuse("the bias must have the result's type");
+    // The library adds no bias in fp64.
+    if (bias.type == DataType::kFp64) {
+      multiply(of, operands, call.stream);
+      return add_bias(result, bias, m, n, call);
+    }
     of.bias = bias.data;
   }
   if (weight && gemm.accumulate) {
@@ -240,10 +271,9 @@ void device_grouped_gemm(const GroupedGemm& gemm, const DeviceCall& call) {
     const std::int64_t m = rows[static_cast<std::size_t>(g)];
     if (m == 0) continue;
     const Operand x = block_of(first, row * width, m, width);
-    const Operand w = weight ? block_of(second, row * k, m, k)
-                             : block_of(second, g * n * k, n, k);
-    const Operand y = weight ? block_of(result, g * n * k, n, k)
-                             : block_of(result, row * given, m, given);
+    const Operand w = weight ? block_of(second, row * k, m, k) : block_of(second, g * n * k, n, k);
+    const Operand y =
+        weight ? block_of(result, g * n * k, n, k) : block_of(result, row * given, m, given);
     ColumnMajor of = as_column_major(gemm.role, m, n, k, x, w, y, operands);
     of.accumulate = weight && gemm.accumulate;
     of.tf32 = gemm.type == DataType::kTf32;

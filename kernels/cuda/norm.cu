@@ -13,7 +13,6 @@ struct NormOperands {
   bool centred = false;
 };
 
-
 // One block for each row: y = (x - mean) r w + b. The row is read again from the caches.
 template <typename T, int W>
 __global__ void norm_forward_kernel(NormOperands of) {
@@ -139,11 +138,11 @@ void device_norm(const Kernel& kernel, const DeviceCall& call) {
   NormOperands of;
   of.rows = kernel.rows;
   of.columns = kernel.columns;
-  of.centred = kernel.kind == KernelKind::kLayerNormForward ||
-               kernel.kind == KernelKind::kLayerNormBackward;
+  of.centred =
+      kernel.kind == KernelKind::kLayerNormForward || kernel.kind == KernelKind::kLayerNormBackward;
   const std::int64_t count = of.rows * of.columns, statistics = (of.centred ? 2 : 1) * of.rows;
-  const bool is_forward = kernel.kind == KernelKind::kRmsNormForward ||
-                          kernel.kind == KernelKind::kLayerNormForward;
+  const bool is_forward =
+      kernel.kind == KernelKind::kRmsNormForward || kernel.kind == KernelKind::kLayerNormForward;
   if (is_forward) {
     of.x = call.read(0, count);
     of.weight = call.read(1, of.columns);

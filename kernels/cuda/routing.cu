@@ -16,8 +16,7 @@ void compute_on_host(const Routing& routing, std::span<const Operand> reads,
                      std::span<const Operand> writes, const DeviceCall& call) {
   std::vector<std::unique_ptr<std::uint64_t[]>> memory;
   const auto host_copy = [&](const Operand& device) {
-    const std::size_t bytes =
-        static_cast<std::size_t>(device.elements()) * held_size(device.type);
+    const std::size_t bytes = static_cast<std::size_t>(device.elements()) * held_size(device.type);
     Operand host = device;
     host.data = memory.emplace_back(std::make_unique<std::uint64_t[]>((bytes + 7) / 8)).get();
     return host;
@@ -92,8 +91,8 @@ __global__ void weight_gradient_kernel(Elements dout, Elements y, Elements dweig
     T sum = 0;
     if (rows[choice] >= 0) {
       for (std::int64_t c = threadIdx.x; c < columns; c += kThreads) {
-        sum += y.load<T>(rows[choice] * columns + c) *
-               dout.load<T>(choice / per_token * columns + c);
+        sum +=
+            y.load<T>(rows[choice] * columns + c) * dout.load<T>(choice / per_token * columns + c);
       }
     }
     sum = over_block(sum, Plus{});
@@ -189,8 +188,8 @@ void sort(const Routing& routing, const DeviceCall& call) {
   }
   const std::size_t bytes = places.size() * sizeof(std::int32_t);
   auto* uploaded = static_cast<std::int32_t*>(call.stream.scratch(std::max<std::size_t>(bytes, 4)));
-  checked(cudaMemcpyAsync(uploaded, places.data(), bytes, cudaMemcpyHostToDevice,
-                          call.stream.get()));
+  checked(
+      cudaMemcpyAsync(uploaded, places.data(), bytes, cudaMemcpyHostToDevice, call.stream.get()));
   zero(y, call.stream);
   const bool back = routing.kind == RoutingKind::kUnsort;
   const MoveRows<T> work{elements(x), elements(y), back ? uploaded : nullptr,

@@ -113,8 +113,8 @@ void validate_norm(const DeviceCall& call) {
   const Operand& held = call.operands.read(0, 1);
   const Operand& validated = call.operands.write(0, 1);
   if (held.type != DataType::kFp64) call.operands.refuse("the total must be fp64");
-  checked(cudaMemcpyAsync(&total, held.data, sizeof total, cudaMemcpyDeviceToHost,
-                          call.stream.get()));
+  checked(
+      cudaMemcpyAsync(&total, held.data, sizeof total, cudaMemcpyDeviceToHost, call.stream.get()));
   call.stream.synchronise();
   const double limit = call.placement.clip_norm;
   if (limit > 0 && !(std::sqrt(total) <= limit)) {

@@ -50,8 +50,7 @@ class DeviceRun {
   void run_steps(ExecutionResult& result) {
     for (int rank = 0; rank < static_cast<int>(plan_.ranks.size()); ++rank) {
       current_rank_ = rank;
-      ranks_.push_back(
-          std::make_unique<DeviceRank>(plan_, rank, options_, library_, partition_));
+      ranks_.push_back(std::make_unique<DeviceRank>(plan_, rank, options_, library_, partition_));
     }
     std::vector<std::vector<std::vector<MeasuredTimes>>> times;  // by timed step
     const int measured = options_.warm_up + options_.steps;
@@ -138,11 +137,10 @@ class DeviceRun {
       stream.wait(rank.arrival(member.operation));
       members.push_back(rank.operands(member.operation));
     }
-    communicate_on_device(
-        std::get<Collective>(ranks_[static_cast<std::size_t>(first.rank)]
-                                 ->planned(first.operation)
-                                 .operation->operation),
-        members, stream);
+    communicate_on_device(std::get<Collective>(ranks_[static_cast<std::size_t>(first.rank)]
+                                                   ->planned(first.operation)
+                                                   .operation->operation),
+                          members, stream);
     const DeviceEvent& done = done_event(index);
     stream.record(done);
     for (const Meeting::Member& member : meeting.members) {

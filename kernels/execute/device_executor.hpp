@@ -2,8 +2,8 @@
 // own streams, ahead of the device, with an event wherever the Program orders two streams; what
 // ranks exchange is copied on the device when the last member has come. Several ranks share the
 // device, each with its own multiprocessors where the driver can do that. One thread issues for all
-// ranks, so a run is as deterministic as its kernels; where no rank can go on, the cycle of waits is
-// told, as by the CPU's executor.
+// ranks, so a run is as deterministic as its kernels; where no rank can go on, the cycle of waits
+// is told, as by the CPU's executor.
 #pragma once
 
 #include "kernels/execute/executor.hpp"

@@ -1,6 +1,6 @@
-// One rank of a Program as a device runs it: its streams and memory, which operations may be issued,
-// and what is noted of their numbers on the way. Numbers are copied to the host in stream order and
-// read when the step has ended.
+// One rank of a Program as a device runs it: its streams and memory, which operations may be
+// issued, and what is noted of their numbers on the way. Numbers are copied to the host in stream
+// order and read when the step has ended.
 #pragma once
 
 #include <memory>
@@ -87,7 +87,7 @@ class DeviceRank {
   std::vector<std::size_t> heads_;    // by stream
   std::size_t left_ = 0;
   std::vector<std::optional<DeviceEvent>> starts_, ends_, arrivals_;  // by operation
-  std::vector<Note> notes_;     // the same in every step, so that their memory is kept
+  std::vector<Note> notes_;  // the same in every step, so that their memory is kept
   std::size_t notes_used_ = 0;
   std::set<int> noted_gradients_;
 };

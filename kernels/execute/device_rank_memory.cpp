@@ -132,17 +132,26 @@ void DeviceRankMemory::make(int allocation, int index, DeviceStream& stream) {
   } else {
     memory = std::make_unique<Memory>();
     memory->stream = index;
-    try {
-      memory->memory = DeviceMemory(bytes);
-    } catch (const DeviceFailure& failure) {
-      memory.reset();
-      throw AllocationRefused("no memory for " + of.name + ", " + std::to_string(bytes) +
-                              " bytes: " + failure.what());
-    }
+    memory->memory = allocated(bytes, of.name);
   }
   in_use_ += of.size();
   peak_ = std::max(peak_, in_use_);
   fill(allocation, stream);
+}
+
+// Where the device is full, blocks that wait to be used again are given back first.
+DeviceMemory DeviceRankMemory::allocated(std::size_t bytes, const std::string& name) {
+  try {
+    return DeviceMemory(bytes);
+  } catch (const DeviceFailure&) {
+    free_.clear();  // which waits for the device
+  }
+  try {
+    return DeviceMemory(bytes);
+  } catch (const DeviceFailure& failure) {
+    throw AllocationRefused("no memory for " + name + ", " + std::to_string(bytes) +
+                            " bytes: " + failure.what());
+  }
 }
 
 void DeviceRankMemory::fill(int allocation, DeviceStream& stream) {
@@ -234,8 +243,7 @@ void DeviceRankMemory::deliver(int allocation, DeviceStream& stream) {
 }
 
 void DeviceRankMemory::fill_text(int allocation, DeviceStream& stream) {
-  const std::vector<std::int64_t> tokens =
-      tokens_of(plan_, rank_, allocation, seed_, step_);
+  const std::vector<std::int64_t> tokens = tokens_of(plan_, rank_, allocation, seed_, step_);
   // From pageable memory: the values are the driver's when the call returns.
   checked(cudaMemcpyAsync(operand(allocation).data, tokens.data(),
                           tokens.size() * sizeof(std::int64_t), cudaMemcpyHostToDevice,

@@ -1,5 +1,5 @@
-// The memory of one rank on a device: allocations live as their lifetimes in the order of issue say,
-// in blocks that are used again. A block that another stream may still be reading is given on
+// The memory of one rank on a device: allocations live as their lifetimes in the order of issue
+// say, in blocks that are used again. A block that another stream may still be reading is given on
 // together with the events to wait for, so nothing waits on the host, and what a step needs is
 // allocated in the first one. Buffers hold their declared types.
 #pragma once
@@ -57,6 +57,7 @@ class DeviceRankMemory {
 
   std::size_t bytes_of(int allocation) const;
   void make(int allocation, int index, DeviceStream& stream);
+  DeviceMemory allocated(std::size_t bytes, const std::string& name);
   void fill(int allocation, DeviceStream& stream);
   void fill_as_begun(const BufferInstance& buffer, const Operand& operand, DeviceStream& stream);
   void fill_mirrors(int allocation, DeviceStream& stream);

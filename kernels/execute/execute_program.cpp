@@ -87,8 +87,7 @@ std::optional<ExecutionResult> run_reference(const ExecuteArguments& arguments) 
 }
 
 int check_and_write(const ExecuteArguments& arguments, const Program& program,
-                    const ExecutionResult& result,
-                    std::optional<ExecutionResult> reference) {
+                    const ExecutionResult& result, std::optional<ExecutionResult> reference) {
   std::optional<CheckReport> check;
   if (!arguments.reference.empty() && result.outcome == Outcome::kFinished) {
     if (!reference) reference = run_reference(arguments);

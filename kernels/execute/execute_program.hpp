@@ -39,8 +39,8 @@ Program read_host_program(const std::string& path);
 // The reference run on one CPU core, where one is asked for. Throws MachineFailure where it fails.
 std::optional<ExecutionResult> run_reference(const ExecuteArguments& arguments);
 
-// Compares a finished result with the reference, where there is one, and writes it. Returns the exit
-// code.
+// Compares a finished result with the reference, where there is one, and writes it. Returns the
+// exit code.
 int check_and_write(const ExecuteArguments& arguments, const Program& program,
                     const ExecutionResult& result,
                     std::optional<ExecutionResult> reference = std::nullopt);

@@ -1,6 +1,6 @@
-// The device's clocks, as NVIDIA's management library reads them beside a measurement: what a sample
-// was worth can be told from the file alone. The library is looked up when it is needed; without it
-// the readings are absent.
+// The device's clocks, as NVIDIA's management library reads them beside a measurement: what a
+// sample was worth can be told from the file alone. The library is looked up when it is needed;
+// without it the readings are absent.
 #pragma once
 
 #include <cstdint>

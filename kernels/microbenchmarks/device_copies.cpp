@@ -14,7 +14,7 @@ DevicePoint copy_point(const char* where, std::int64_t bytes) {
             const auto size = static_cast<std::size_t>(bytes);
             const DeviceMemory device(size), other(direction == "device" ? size : 0);
             const PinnedMemory host(direction == "device" ? 1 : size);
-            void* to = direction == "device" ? other.data()
+            void* to = direction == "device"    ? other.data()
                        : direction == "to_host" ? host.data()
                                                 : device.data();
             const void* from = direction == "to_device" ? host.data() : device.data();
@@ -33,9 +33,9 @@ DevicePoint copy_point(const char* where, std::int64_t bytes) {
 // Two ranks that share the device, each with a buffer of its own.
 DevicePoint collective_point(CollectiveKind kind, std::int64_t bytes) {
   const bool sends = kind == CollectiveKind::kSend;
-  const std::string name =
-      sends ? "send/device/" + std::to_string(bytes)
-            : "collective/" + std::string(headway::name(kind)) + "/device/2/" + std::to_string(bytes);
+  const std::string name = sends ? "send/device/" + std::to_string(bytes)
+                                 : "collective/" + std::string(headway::name(kind)) + "/device/2/" +
+                                       std::to_string(bytes);
   return {name, [=](DeviceSampling& sampling) {
             const DataType type = DataType::kBf16;
             const std::int64_t whole = bytes / 2;

@@ -18,9 +18,11 @@ using Outputs = std::pair<std::int64_t, std::int64_t>;  // outputs, inputs
 std::vector<Outputs> shapes(bool quick) {
   std::set<Outputs> all;
   const std::vector<std::int64_t> widths =
-      quick ? std::vector<std::int64_t>{4096} : std::vector<std::int64_t>{2048, 4096, 5120, 8192, 12288};
+      quick ? std::vector<std::int64_t>{4096}
+            : std::vector<std::int64_t>{2048, 4096, 5120, 8192, 12288};
   for (const std::int64_t width : widths) {
-    for (const std::int64_t ranks : quick ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{1, 2, 4, 8}) {
+    for (const std::int64_t ranks :
+         quick ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{1, 2, 4, 8}) {
       all.insert({3 * width / ranks, width});
       all.insert({width, width / ranks});
       all.insert({4 * width / ranks, width});
@@ -94,11 +96,13 @@ DevicePoint grouped(GemmRole role, std::int64_t groups, std::int64_t tokens, Out
 DevicePoints gemm_points(bool quick) {
   DevicePoints points;
   const std::vector<std::int64_t> tokens =
-      quick ? std::vector<std::int64_t>{4096} : std::vector<std::int64_t>{4096, 8192, 2048, 16384, 1024};
+      quick ? std::vector<std::int64_t>{4096}
+            : std::vector<std::int64_t>{4096, 8192, 2048, 16384, 1024};
   for (const std::int64_t m : tokens) {
     for (const GemmRole role : kRoles) {
       for (const Outputs& shape : shapes(quick)) {
-        points.push_back(point("gemm", role, DataType::kBf16, m, shape, Load::kBurst, Caches::kCold));
+        points.push_back(
+            point("gemm", role, DataType::kBf16, m, shape, Load::kBurst, Caches::kCold));
       }
     }
   }
@@ -108,8 +112,8 @@ DevicePoints gemm_points(bool quick) {
     for (const Outputs& shape : few) {
       points.push_back(point("gemm_sustained", role, DataType::kBf16, 8192, shape, Load::kSustained,
                              Caches::kCold));
-      points.push_back(point("gemm_hot", role, DataType::kBf16, 1024, shape, Load::kBurst,
-                             Caches::kHot));
+      points.push_back(
+          point("gemm_hot", role, DataType::kBf16, 1024, shape, Load::kBurst, Caches::kHot));
       points.push_back(grouped(role, 8, 1024, shape));
       points.push_back(grouped(role, 32, 256, {shape.first / 4, shape.second}));
       if (quick) continue;
@@ -118,13 +122,30 @@ DevicePoints gemm_points(bool quick) {
       }
     }
   }
-  // cuBLASLt multiplies 8 bits only with the depth of both operands contiguous: the gradients' shapes
-  // stand as forward products of transposed copies, as Transformer Engine runs them.
+  // cuBLASLt multiplies 8 bits only with the depth of both operands contiguous: the gradients'
+  // shapes stand as forward products of transposed copies, as Transformer Engine runs them.
   for (const Outputs& shape : few) {
-    for (const std::int64_t m : quick ? std::vector<std::int64_t>{8192} : std::vector<std::int64_t>{2048, 8192, 16384}) {
-      points.push_back(point("gemm", GemmRole::kForward, DataType::kFp8, m, shape, Load::kBurst,
-                             Caches::kCold));
+    for (const std::int64_t m :
+         quick ? std::vector<std::int64_t>{8192} : std::vector<std::int64_t>{2048, 8192, 16384}) {
+      points.push_back(
+          point("gemm", GemmRole::kForward, DataType::kFp8, m, shape, Load::kBurst, Caches::kCold));
     }
+  }
+  return points;
+}
+
+// A multiplication that fills the device, without a pause: how its clocks settle.
+DevicePoints clock_points(bool quick) {
+  DevicePoints points;
+  const OperationBenchmark of =
+      gemm_benchmark(GemmRole::kForward, DataType::kBf16, DataType::kBf16, 8192, 8192, 8192);
+  for (int second = 0; second < (quick ? 2 : 20); ++second) {
+    const std::string name = "clock/" + std::to_string(second);
+    points.push_back({name, [=](DeviceSampling& sampling) {
+                        OperationBenchmark named = of;
+                        named.name = name;
+                        return sampling.sample(named, Load::kSustained, Caches::kCold, nullptr);
+                      }});
   }
   return points;
 }

@@ -23,7 +23,8 @@ DevicePoints kernel_points(bool quick) {
   using Shapes = std::vector<std::pair<std::int64_t, std::int64_t>>;
   DevicePoints points;
   for (const auto& [rows, columns] :
-       quick ? Shapes{{4096, 4096}} : Shapes{{4096, 4096}, {8192, 8192}, {2048, 2048}, {4096, 12288}}) {
+       quick ? Shapes{{4096, 4096}}
+             : Shapes{{4096, 4096}, {8192, 8192}, {2048, 2048}, {4096, 12288}}) {
     for (const KernelOperands& kernel : training_kernels()) {
       add(kernel, DataType::kBf16, rows, columns, points);
     }
@@ -38,8 +39,9 @@ DevicePoints kernel_points(bool quick) {
 // Elements as of models of 4 million to 1 billion parameters on the rank.
 DevicePoints optimizer_points(bool quick) {
   DevicePoints points;
-  for (const std::int64_t rows : quick ? std::vector<std::int64_t>{16384}
-                                       : std::vector<std::int64_t>{16384, 65536, 1024, 4096, 262144}) {
+  for (const std::int64_t rows :
+       quick ? std::vector<std::int64_t>{16384}
+             : std::vector<std::int64_t>{16384, 65536, 1024, 4096, 262144}) {
     for (const KernelOperands& kernel : optimizer_kernels()) {
       add(kernel, DataType::kFp32, rows, 4096, points);
     }

@@ -54,9 +54,7 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
   ~Graph() { static_cast<void>(cudaGraphExecDestroy(executable_)); }
-  void launch(DeviceStream& stream) const {
-    checked(cudaGraphLaunch(executable_, stream.get()));
-  }
+  void launch(DeviceStream& stream) const { checked(cudaGraphLaunch(executable_, stream.get())); }
 
  private:
   cudaGraphExec_t executable_ = nullptr;
@@ -97,22 +95,6 @@ DevicePoints launch_points(bool) {
                                 .seconds *
                             1e6;
                         return point;
-                      }});
-  }
-  return points;
-}
-
-// A multiplication that fills the device, without a pause: how its clocks settle.
-DevicePoints clock_points(bool quick) {
-  DevicePoints points;
-  const OperationBenchmark of = gemm_benchmark(GemmRole::kForward, DataType::kBf16, DataType::kBf16,
-                                               8192, 8192, 8192);
-  for (int second = 0; second < (quick ? 2 : 20); ++second) {
-    const std::string name = "clock/" + std::to_string(second);
-    points.push_back({name, [=](DeviceSampling& sampling) {
-                        OperationBenchmark named = of;
-                        named.name = name;
-                        return sampling.sample(named, Load::kSustained, Caches::kCold, nullptr);
                       }});
   }
   return points;

@@ -1,5 +1,6 @@
-// headway-measure-cuda: measures a CUDA device, point by point, into files that are whole after every
-// one. One program for all things, because it travels to machines where nothing can be installed.
+// headway-measure-cuda: measures a CUDA device, point by point, into files that are whole after
+// every one. One program for all things, because it travels to machines where nothing can be
+// installed.
 //   headway-measure-cuda FOLDER [--things gemm,attention,...] [--for SECONDS] [--quick] [--list]
 // FOLDER/THING.json; points that are there already are not measured again.
 #include <CLI/CLI.hpp>
@@ -20,17 +21,10 @@ struct Thing {
   DevicePoints (*points)(bool quick);
 };
 // What nobody has published comes first.
-constexpr Thing kThings[] = {{"gemm", gemm_points},
-                             {"optimizers", optimizer_points},
-#ifndef HEADWAY_EMULATED
-                             {"launch", launch_points},
-                             {"clock", clock_points},
-#endif
-                             {"overlap", overlap_points},
-                             {"attention", attention_points},
-                             {"kernels", kernel_points},
-                             {"collectives", collective_points},
-                             {"memory_copy", copy_points}};
+constexpr Thing kThings[] = {
+    {"gemm", gemm_points},      {"optimizers", optimizer_points},   {"launch", launch_points},
+    {"clock", clock_points},    {"overlap", overlap_points},        {"attention", attention_points},
+    {"kernels", kernel_points}, {"collectives", collective_points}, {"memory_copy", copy_points}};
 
 struct Arguments {
   std::string folder;
@@ -62,8 +56,9 @@ bool wanted(const Arguments& arguments, const std::string& thing) {
 // Returns how many points are still missing.
 int measure(const Thing& thing, const Arguments& arguments, DeviceSampling& sampling,
             std::chrono::steady_clock::time_point deadline) {
-  PointFile file((std::filesystem::path(arguments.folder) / (std::string(thing.name) + ".json")).string(),
-                 context_of(arguments.quick));
+  PointFile file(
+      (std::filesystem::path(arguments.folder) / (std::string(thing.name) + ".json")).string(),
+      context_of(arguments.quick));
   DevicePoints points = thing.points(arguments.quick);
   if (arguments.most >= 0 && static_cast<std::int64_t>(points.size()) > arguments.most) {
     points.resize(static_cast<std::size_t>(arguments.most));
@@ -106,8 +101,8 @@ int run(const Arguments& arguments) {
   for (const Thing& thing : kThings) {
     if (!wanted(arguments, thing.name)) continue;
     const int left = measure(thing, arguments, sampling, deadline);
-    std::cout << thing.name << ": " << (left == 0 ? "complete" : std::to_string(left) + " points left")
-              << std::endl;
+    std::cout << thing.name << ": "
+              << (left == 0 ? "complete" : std::to_string(left) + " points left") << std::endl;
     missing += left;
   }
   return missing == 0 ? 0 : 3;

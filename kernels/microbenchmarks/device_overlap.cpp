@@ -10,7 +10,7 @@
 namespace headway {
 namespace {
 
-constexpr int kRepeats = 20;  // of the operation, beside one long copy
+constexpr int kRepeats = 20;    // of the operation, beside one long copy
 constexpr double kCover = 1.5;  // the copy outlasts the operations by so much
 
 // Something that goes on beside an operation, for about so many seconds.
@@ -101,13 +101,13 @@ struct Copy {
 
 DevicePoint beside_channels(const OperationBenchmark& of, const std::string& what, int channels,
                             std::int64_t bytes) {
-  const std::string name = "overlap/" + what + "/channels/" + std::to_string(channels) + "/" +
-                           std::to_string(bytes);
+  const std::string name =
+      "overlap/" + what + "/channels/" + std::to_string(channels) + "/" + std::to_string(bytes);
   return {name, [=](DeviceSampling& sampling) {
             const Copy copy(bytes);
             const Beside beside{name, 2 * bytes, [&](int rounds, DeviceStream& stream) {
-                                  copy_by_channels(copy.to.data(), copy.from.data(), bytes, channels,
-                                                   rounds, stream.get());
+                                  copy_by_channels(copy.to.data(), copy.from.data(), bytes,
+                                                   channels, rounds, stream.get());
                                 }};
             return measure(name, of, beside, sampling);
           }};
@@ -152,7 +152,8 @@ DevicePoints overlap_points(bool quick) {
   DevicePoints points;
   // In the caches and beyond them; as many blocks as collectives have channels.
   for (const std::int64_t bytes : {std::int64_t{64} << 20, std::int64_t{1} << 20}) {
-    for (const int channels : quick ? std::vector<int>{16} : std::vector<int>{16, 32, 4, 8, 64, 2}) {
+    for (const int channels :
+         quick ? std::vector<int>{16} : std::vector<int>{16, 32, 4, 8, 64, 2}) {
       for (const auto& [what, of] : operations) {
         points.push_back(beside_channels(of, what, channels, bytes));
       }

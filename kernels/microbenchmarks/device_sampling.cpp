@@ -24,9 +24,9 @@ constexpr double kLongest_s = 0.3;
 // What is shorter is repeated within one sample: events tell half a microsecond.
 constexpr double kShortestSample_s = 200e-6;
 constexpr int kMostCalls = 2000;
-constexpr double kIdle_s = 0.02;      // before a burst
-constexpr double kSettling_s = 1.0;   // of load, before a sustained sample
-constexpr int kMostSets = 32;         // of operands
+constexpr double kIdle_s = 0.02;     // before a burst
+constexpr double kSettling_s = 1.0;  // of load, before a sustained sample
+constexpr int kMostSets = 32;        // of operands
 constexpr std::int64_t kMostBytes = std::int64_t{8} << 30;
 
 double seconds_since(Clock::time_point start) {
@@ -138,17 +138,17 @@ Operand DeviceOperands::make(const OperandShape& shape, const OperationBenchmark
     const auto at = static_cast<std::size_t>(shape.same_as);
     return at < reads_.size() ? reads_[at] : writes_[at - reads_.size()];
   }
-  const auto bytes = static_cast<std::size_t>(size_of(shape.type, shape.rows * shape.columns).count);
-  const Operand operand{shape.type, shape.rows, shape.columns,
-                        memory_.emplace_back(bytes).data()};
+  const auto bytes =
+      static_cast<std::size_t>(size_of(shape.type, shape.rows * shape.columns).count);
+  const Operand operand{shape.type, shape.rows, shape.columns, memory_.emplace_back(bytes).data()};
   constexpr double kDeviation = 0.25;
   switch (shape.type) {
     case DataType::kInt64: {
       constexpr std::int64_t kStride = 7919;  // a prime: neighbours look up distant rows
       std::vector<double> tokens;
       for (std::int64_t i = 0; i < operand.elements(); ++i) {
-        tokens.push_back(static_cast<double>(
-            i * kStride % std::max<std::int64_t>(of.placement.vocabulary, 1)));
+        tokens.push_back(
+            static_cast<double>(i * kStride % std::max<std::int64_t>(of.placement.vocabulary, 1)));
       }
       upload(operand, tokens, stream);
       return operand;
@@ -176,7 +176,8 @@ Operand DeviceOperands::make(const OperandShape& shape, const OperationBenchmark
   }
 }
 
-DeviceSampling::DeviceSampling(bool quick) : quick_(quick), stream_(library_), begin_(true), end_(true) {
+DeviceSampling::DeviceSampling(bool quick)
+    : quick_(quick), stream_(library_), begin_(true), end_(true) {
   cudaDeviceProp properties{};
   checked(cudaGetDeviceProperties(&properties, 0));
   cache_bytes_ = properties.l2CacheSize;
@@ -232,10 +233,12 @@ MeasuredPoint DeviceSampling::sample(const OperationBenchmark& of, Load load, Ca
   if (small != nullptr) require_correct(*small, stream_);
   const std::int64_t bytes = std::max<std::int64_t>(bytes_of(of), 1);
   std::int64_t wanted = caches == Caches::kHot ? 1 : 2 * cache_bytes_ / bytes + 1;
-  wanted = std::clamp<std::int64_t>(wanted, 1, std::min<std::int64_t>(kMostSets, kMostBytes / bytes + 1));
+  wanted = std::clamp<std::int64_t>(wanted, 1,
+                                    std::min<std::int64_t>(kMostSets, kMostBytes / bytes + 1));
   std::vector<std::unique_ptr<DeviceOperands>> sets;
   for (std::int64_t set = 0; set < wanted; ++set) {
-    sets.push_back(std::make_unique<DeviceOperands>(of, static_cast<std::uint64_t>(100 * set), stream_));
+    sets.push_back(
+        std::make_unique<DeviceOperands>(of, static_cast<std::uint64_t>(100 * set), stream_));
   }
   std::size_t next = 0;
   MeasuredPoint point = sample(

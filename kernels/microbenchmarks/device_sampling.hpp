@@ -1,9 +1,9 @@
 // How everything on a device is timed: between two events of one stream, by samples that are taken
-// until their median is known to a percent or time is up (nvbench's rule). In `burst` the device was
-// idle just before; in `sustained` it has been under this very load for a second, as in training, and
-// its clocks have settled. `cold` calls find their operands out of the caches, because what they use
-// rotates through more than the last-level cache holds; `hot` calls use one set. Clocks and the
-// reasons that hold them down stand beside every point.
+// until their median is known to a percent or time is up (nvbench's rule). In `burst` the device
+// was idle just before; in `sustained` it has been under this very load for a second, as in
+// training, and its clocks have settled. `cold` calls find their operands out of the caches,
+// because what they use rotates through more than the last-level cache holds; `hot` calls use one
+// set. Clocks and the reasons that hold them down stand beside every point.
 #pragma once
 
 #include <functional>

@@ -7,8 +7,9 @@ namespace headway {
 namespace {
 
 void add_all(bool quick) {
-  add_kernels(training_kernels(), quick ? KernelShapes{{512, 1024}}
-                              : KernelShapes{{128, 256}, {512, 512}, {512, 1024}, {512, 4096}});
+  add_kernels(training_kernels(),
+              quick ? KernelShapes{{512, 1024}}
+                    : KernelShapes{{128, 256}, {512, 512}, {512, 1024}, {512, 4096}});
 }
 
 }  // namespace

@@ -162,9 +162,8 @@ OperationBenchmark benchmark_of(const KernelOperands& of, DataType type, std::in
   kernel.type = kernel.output = type;
   kernel.head_dim = kHeadDim;
   OperationBenchmark made;
-  made.name = "kernel/" + std::string(name(of.kind)) + "/" +
-              std::string(name(type)) + "/" + std::to_string(rows) + "/" +
-              std::to_string(columns);
+  made.name = "kernel/" + std::string(name(of.kind)) + "/" + std::string(name(type)) + "/" +
+              std::to_string(rows) + "/" + std::to_string(columns);
   made.operation = kernel;
   made.placement.map.length = rows;
   // Tokens are targets, too: entries of a loss of `columns` logits.

@@ -8,7 +8,7 @@ namespace {
 
 void add_all(bool quick) {
   add_kernels(optimizer_kernels(), quick ? KernelShapes{{1024, 1024}}
-                              : KernelShapes{{256, 256}, {1024, 1024}, {4096, 2048}});
+                                         : KernelShapes{{256, 256}, {1024, 1024}, {4096, 2048}});
 }
 
 }  // namespace

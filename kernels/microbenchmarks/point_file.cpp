@@ -14,9 +14,8 @@ namespace {
 
 constexpr double kMicroseconds = 1e6;
 // What a point has beside its counters.
-constexpr const char* kOwnKeys[] = {"name",      "run_name",       "run_type",
-                                    "real_time", "error_occurred", "error_message",
-                                    "time_unit"};
+constexpr const char* kOwnKeys[] = {"name",           "run_name",      "run_type", "real_time",
+                                    "error_occurred", "error_message", "time_unit"};
 
 bool is_own(const std::string& key) {
   return std::find(std::begin(kOwnKeys), std::end(kOwnKeys), key) != std::end(kOwnKeys);

@@ -1,6 +1,6 @@
-// A file of measured points in the form that Google Benchmark writes (and `headway calibrate` reads),
-// kept whole on disk after every point: a run that ends at any moment loses nothing, and the next
-// one goes on with the points that are missing.
+// A file of measured points in the form that Google Benchmark writes (and `headway calibrate`
+// reads), kept whole on disk after every point: a run that ends at any moment loses nothing, and
+// the next one goes on with the points that are missing.
 #pragma once
 
 #include <map>

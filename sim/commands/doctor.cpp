@@ -37,7 +37,7 @@ constexpr Finding kFindings[] = {
     {"nvcc", "{ command -v nvcc || ls /usr/local/cuda/bin/nvcc; } | head -n 1",
      "building the CUDA backend", "the CUDA Toolkit, 12.4 or later"},
     {"NCCL", "ls /usr/include/nccl.h /usr/local/cuda/include/nccl.h | head -n 1",
-     "collectives of the CUDA backend", "libnccl-dev of NVIDIA's package source"},
+     "collectives between GPUs, which are not executed yet", "libnccl-dev of NVIDIA's package source"},
     {"OpenBLAS", "ls /usr/include/*/cblas.h /usr/include/cblas.h | head -n 1", "the CPU backend",
      "apt-get install libopenblas-dev"},
     {"MPI", "mpirun --version", "ranks as processes, the planner across machines",

@@ -18,7 +18,8 @@ constexpr std::size_t kStackBytes = std::size_t{64} << 10;
 constexpr unsigned kLanes = 32;
 
 // A block's threads take turns; each runs until it returns or has to wait. Fibers are made once and
-// run block after block; they change places by jumps, because contexts would call the system for it.
+// run block after block; they change places by jumps, because contexts would call the system for
+// it.
 class Block {
  public:
   static Block& current() {

@@ -1,6 +1,7 @@
 // cublasLtMatmul as far as this project calls it, on the host: column-major, with transposition,
-// leading dimensions, beta and the bias epilogue read from the descriptors, so that a wrong one gives
-// wrong numbers here as it would on a device. Sums are in double; the result is rounded to its type.
+// leading dimensions, beta and the bias epilogue read from the descriptors, so that a wrong one
+// gives wrong numbers here as it would on a device. Sums are in double; the result is rounded to
+// its type.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -157,18 +158,21 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t CUBLASWINAPI cublasLtMatmul(
-    cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha, const void* a,
-    cublasLtMatrixLayout_t layout_a, const void* b, cublasLtMatrixLayout_t layout_b,
-    const void* beta, const void* c, cublasLtMatrixLayout_t layout_c, void* d,
-    cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t*, void*, std::size_t,
-    cudaStream_t stream) {
+cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description,
+                                           const void* alpha, const void* a,
+                                           cublasLtMatrixLayout_t layout_a, const void* b,
+                                           cublasLtMatrixLayout_t layout_b, const void* beta,
+                                           const void* c, cublasLtMatrixLayout_t layout_c, void* d,
+                                           cublasLtMatrixLayout_t layout_d,
+                                           const cublasLtMatmulAlgo_t*, void*, std::size_t,
+                                           cudaStream_t stream) {
   const Description of = held_const<Description>(description);
   const Layout la = held<Layout>(layout_a), lb = held<Layout>(layout_b),
                lc = held<Layout>(layout_c), ld = held<Layout>(layout_d);
   const double by = scalar(alpha, of.scale), kept = scalar(beta, of.scale);
   headway::emulation::enqueue(stream, [=] {
-    const auto depth = static_cast<std::int64_t>(of.transpose_a == CUBLAS_OP_N ? la.columns : la.rows);
+    const auto depth =
+        static_cast<std::int64_t>(of.transpose_a == CUBLAS_OP_N ? la.columns : la.rows);
     for (std::int64_t row = 0; row < static_cast<std::int64_t>(ld.rows); ++row) {
       for (std::int64_t column = 0; column < static_cast<std::int64_t>(ld.columns); ++column) {
         double sum = 0;

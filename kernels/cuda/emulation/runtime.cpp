@@ -179,7 +179,8 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, const void* from, std::size_t by
     return cudaSuccess;
   }
   enqueue(stream, [=] { std::memcpy(to, from, bytes); });
-  if (kind == cudaMemcpyDeviceToHost && !device().is_pinned(to)) return cudaStreamSynchronize(stream);
+  if (kind == cudaMemcpyDeviceToHost && !device().is_pinned(to))
+    return cudaStreamSynchronize(stream);
   return cudaSuccess;
 }
 cudaError_t CUDARTAPI cudaMemsetAsync(void* memory, int value, std::size_t bytes,

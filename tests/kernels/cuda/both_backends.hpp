@@ -1,6 +1,6 @@
-// Runs an operation by the CPU's kernels and by those of kernels/cuda on equal operands, and compares
-// what they write. The same tests are built twice: for the emulated device, which every machine has,
-// and for a real one, where they skip if there is none.
+// Runs an operation by the CPU's kernels and by those of kernels/cuda on equal operands, and
+// compares what they write. The same tests are built twice: for the emulated device, which every
+// machine has, and for a real one, where they skip if there is none.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -108,7 +108,8 @@ class BothBackends {
     std::normal_distribution<double> normal(0.0, 0.5);
     for (std::int64_t i = 0; i < operand.elements(); ++i) {
       double value = normal(engine_);
-      if (shape.below > 0) value = static_cast<double>(engine_() % static_cast<std::uint64_t>(shape.below));
+      if (shape.below > 0)
+        value = static_cast<double>(engine_() % static_cast<std::uint64_t>(shape.below));
       if (shape.type == DataType::kBool) value = value > 0 ? 1 : 0;
       if (!shape.values.empty()) value = shape.values[static_cast<std::size_t>(i)];
       store(operand, i, 1, &value);

@@ -10,8 +10,8 @@ struct Case {
 // Tiles of 32 with a short last one; heads of more than one chunk of 32 columns; shared keys.
 constexpr Case kCases[] = {{2, 4, 2, 37, 5, 5}, {1, 2, 1, 70, 40, 33}, {1, 1, 1, 3, 8, 8}};
 
-double difference(const Case& of, AttentionKernel kernel, DataType type, bool causal,
-                  bool dropout, bool backward) {
+double difference(const Case& of, AttentionKernel kernel, DataType type, bool causal, bool dropout,
+                  bool backward) {
   Attention attention;
   attention.backward = backward;
   attention.batch = of.batch;
@@ -30,7 +30,8 @@ double difference(const Case& of, AttentionKernel kernel, DataType type, bool ca
   placement.first_token = of.sequence * 6;
   placement.first_head = 2;
   const std::int64_t tokens = of.batch * of.sequence;
-  const Shape qkv{type, tokens, (of.heads + of.kv_heads) * of.head_dim + of.kv_heads * of.value_dim};
+  const Shape qkv{type, tokens,
+                  (of.heads + of.kv_heads) * of.head_dim + of.kv_heads * of.value_dim};
   const Shape context{type, tokens, of.heads * of.value_dim};
   const DataType wide = type == DataType::kFp64 ? type : DataType::kFp32;
   Shape statistics{wide, tokens, of.heads};
@@ -61,7 +62,8 @@ TEST(DeviceAttention, IsTheCpusWithAndWithoutMaskAndDropout) {
       for (const bool backward : {false, true}) {
         for (const bool causal : {true, false}) {
           for (const bool dropout : {false, true}) {
-            // The CPU's unfused backward reads dropped probabilities, which it has with dropout only.
+            // The CPU's unfused backward reads dropped probabilities, which it has with dropout
+            // only.
             EXPECT_LT(difference(of, kernel, DataType::kFp64, causal, dropout, backward), 1e-11)
                 << "sequence " << of.sequence << (backward ? " backward" : " forward")
                 << (causal ? " causal" : "") << (dropout ? " dropout" : "") << name(kernel);

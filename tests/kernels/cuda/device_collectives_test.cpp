@@ -84,9 +84,10 @@ TEST(DeviceCollectives, RowsByCountsGoWhereTheyGoOnTheCpu) {
   made.kind = CollectiveKind::kAllGather;
   EXPECT_EQ(backends.communicate(made, sent, {{matrix(8, 4)}, {matrix(8, 4)}}), 0);
   made.kind = CollectiveKind::kReduceScatter;
-  EXPECT_EQ(backends.communicate(made, {{matrix(8, 4), counts({2, 1})}, {matrix(8, 4), counts({0, 4})}},
-                                 {{matrix(4, 4)}, {matrix(5, 4)}}),
-            0);
+  EXPECT_EQ(
+      backends.communicate(made, {{matrix(8, 4), counts({2, 1})}, {matrix(8, 4), counts({0, 4})}},
+                           {{matrix(4, 4)}, {matrix(5, 4)}}),
+      0);
 }
 
 }  // namespace

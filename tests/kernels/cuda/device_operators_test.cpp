@@ -157,8 +157,7 @@ TEST_P(DeviceKernels, WriteWhatTheCpuWrites) {
   SKIP_WITHOUT_DEVICE();
   const bool turns = GetParam().kind == KernelKind::kRotaryForward ||
                      GetParam().kind == KernelKind::kRotaryBackward;
-  for (const DataType type :
-       {DataType::kFp64, DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+  for (const DataType type : {DataType::kFp64, DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
     EXPECT_LT(difference(GetParam(), type, 6, 12), tolerance(type)) << name(type);
   }
   EXPECT_LT(difference(GetParam(), DataType::kFp32, 5, 300), tolerance(DataType::kFp32));
@@ -225,10 +224,10 @@ TEST(DeviceOperators, NormAndClipTakeSeveralBuffersAsOne) {
   const Shape a{DataType::kBf16, 40, 30}, b{DataType::kFp32, 1, 7};
   EXPECT_LT(BothBackends().run(kernel, {a, b, total}, {{DataType::kFp64, 0, 0, 2}}), 1e-12);
   kernel.kind = KernelKind::kClip;
-  EXPECT_LT(BothBackends().run(kernel, {total, a, b},
-                               {{DataType::kBf16, 0, 0, 1}, {DataType::kFp32, 0, 0, 2}},
-                               placement_of(1)),
-            1e-2);
+  EXPECT_LT(
+      BothBackends().run(kernel, {total, a, b},
+                         {{DataType::kBf16, 0, 0, 1}, {DataType::kFp32, 0, 0, 2}}, placement_of(1)),
+      1e-2);
 }
 
 TEST(DeviceOperators, ANormOverTheLimitIsRefused) {
@@ -287,8 +286,7 @@ double gemm_difference(GemmRole role, DataType type, DataType output, bool bias,
 
 TEST(DeviceGemm, AllRolesMultiplyRowMajorMatrices) {
   SKIP_WITHOUT_DEVICE();
-  for (const DataType type :
-       {DataType::kFp64, DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+  for (const DataType type : {DataType::kFp64, DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
     for (const GemmRole role :
          {GemmRole::kForward, GemmRole::kInputGradient, GemmRole::kWeightGradient}) {
       EXPECT_LT(gemm_difference(role, type, type, false, false), tolerance(type))
