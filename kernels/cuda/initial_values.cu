@@ -15,13 +15,13 @@ struct Normal {
   Elements y;
   std::uint64_t key, counter;
   std::int64_t first;
-  double scale;
+  double scale, mean;
   template <int W>
   HEADWAY_DEVICE void at(std::int64_t i) const {
     // As CounterRandom::normal.
     const std::uint64_t n = counter + static_cast<std::uint64_t>(i);
     const double u = 1.0 - counter_uniform(key, 2 * n), v = counter_uniform(key, 2 * n + 1);
-    y.store(first + i, scale * (std::sqrt(-2.0 * std::log(u)) * std::cos(kTwoPi * v)));
+    y.store(first + i, mean + scale * (std::sqrt(-2.0 * std::log(u)) * std::cos(kTwoPi * v)));
   }
 };
 
@@ -37,8 +37,9 @@ struct Value {
 }  // namespace
 
 void fill_normal(const Operand& operand, std::int64_t first, std::int64_t count, std::uint64_t key,
-                 std::uint64_t counter, double scale, DeviceStream& stream) {
-  each_element(Normal{elements(operand), key, counter, first, scale}, count, false, stream.get());
+                 std::uint64_t counter, double scale, DeviceStream& stream, double mean) {
+  each_element(Normal{elements(operand), key, counter, first, scale, mean}, count, false,
+               stream.get());
 }
 
 void fill_value(const Operand& operand, double value, DeviceStream& stream) {

@@ -9,10 +9,10 @@
 
 namespace headway {
 
-// Elements [first, first + count) become scale x the normal numbers `counter` .. of a CounterRandom
-// with this key.
+// Elements [first, first + count) become mean + scale x the normal numbers `counter` .. of a
+// CounterRandom with this key.
 void fill_normal(const Operand& operand, std::int64_t first, std::int64_t count, std::uint64_t key,
-                 std::uint64_t counter, double scale, DeviceStream& stream);
+                 std::uint64_t counter, double scale, DeviceStream& stream, double mean = 0);
 void fill_value(const Operand& operand, double value, DeviceStream& stream);
 
 }  // namespace headway

@@ -141,7 +141,9 @@ Operand DeviceOperands::make(const OperandShape& shape, const OperationBenchmark
   const auto bytes =
       static_cast<std::size_t>(size_of(shape.type, shape.rows * shape.columns).count);
   const Operand operand{shape.type, shape.rows, shape.columns, memory_.emplace_back(bytes).data()};
-  constexpr double kDeviation = 0.25;
+  // Products of numbers of either sign; kernels take roots and logarithms of some.
+  const bool positive = std::holds_alternative<Kernel>(of.operation);
+  const double deviation = positive ? 0.1 : 0.25, mean = positive ? 0.5 : 0;
   switch (shape.type) {
     case DataType::kInt64: {
       constexpr std::int64_t kStride = 7919;  // a prime: neighbours look up distant rows
@@ -171,7 +173,7 @@ Operand DeviceOperands::make(const OperandShape& shape, const OperationBenchmark
       return operand;
     }
     default:
-      fill_normal(operand, 0, operand.elements(), seed, 0, kDeviation, stream);
+      fill_normal(operand, 0, operand.elements(), seed, 0, deviation, stream, mean);
       return operand;
   }
 }

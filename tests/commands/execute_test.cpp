@@ -116,6 +116,15 @@ TEST_F(Execute, RanksAsProcessesGiveTheSameNumbers) {
   EXPECT_EQ(json.find("losses")->text(), result({"--check"}).find("losses")->text());
 }
 
+TEST_F(Execute, WithoutADeviceCudaFailsAsAMachine) {
+  const Ran ran = execute({"--backend", "cuda"});
+  if (ran.exit_code == kAnswered) GTEST_SKIP() << "there is a device";
+  EXPECT_EQ(ran.exit_code, kMachineFailed);
+  // The executor has told why; where it is not built, where it would be.
+  EXPECT_THAT(ran.err, testing::AnyOf(HasSubstr("headway-execute-cuda wrote no result"),
+                                      HasSubstr("built where the CUDA Toolkit is")));
+}
+
 TEST_F(Execute, BadInputIsNamed) {
   EXPECT_EQ(execute({"--steps", "0"}).exit_code, kBadInput);
   EXPECT_THAT(execute({"--backend", "cuda", "--mpi"}).err, HasSubstr("--mpi: ranks share"));
