@@ -151,11 +151,11 @@ class DeviceRun {
   const DeviceEvent& done_event(int meeting) {
     if (done_.empty()) done_.resize(plan_.meetings.size());
     auto& event = done_[static_cast<std::size_t>(meeting)];
-    if (!event) event.emplace(false);
+    if (!event) event.emplace(true);
     return *event;
   }
 
-  // Members of a meeting begin when the last one has come, and end together.
+  // Members of a meeting begin when the last one has come, and end when its work is done.
   std::vector<std::vector<MeasuredTimes>> times_of_step() const {
     std::vector<std::vector<MeasuredTimes>> times;
     for (const auto& rank : ranks_) times.push_back(rank->times(start_));
@@ -163,13 +163,13 @@ class DeviceRun {
       return times[static_cast<std::size_t>(member.rank)]
                   [static_cast<std::size_t>(member.operation)];
     };
-    for (const Meeting& meeting : plan_.meetings) {
+    for (std::size_t m = 0; m < plan_.meetings.size(); ++m) {
       MeasuredTimes all;
-      for (const Meeting::Member& member : meeting.members) {
+      for (const Meeting::Member& member : plan_.meetings[m].members) {
         all.start = std::max(all.start, time(member).start);
-        all.end = std::max(all.end, time(member).end);
       }
-      for (const Meeting::Member& member : meeting.members) time(member) = all;
+      all.end = elapsed(start_, *done_[m]);
+      for (const Meeting::Member& member : plan_.meetings[m].members) time(member) = all;
     }
     return times;
   }

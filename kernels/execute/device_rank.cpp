@@ -22,6 +22,12 @@ bool stops_host(const TemplateOperation& operation) {
 
 }  // namespace
 
+Time elapsed(const DeviceEvent& from, const DeviceEvent& to) {
+  float milliseconds = 0;
+  checked(cudaEventElapsedTime(&milliseconds, from.get(), to.get()));
+  return Time::from_seconds(static_cast<double>(milliseconds) * 1e-3);
+}
+
 DeviceRank::DeviceRank(const ExecutionPlan& plan, int rank, const ExecuteOptions& options,
                        GemmLibrary& library, DevicePartition& partition)
     : plan_(plan), rank_(rank), options_(options) {
@@ -59,6 +65,7 @@ void DeviceRank::begin_step(int step, bool timed) {
   left_ = operations;
   notes_used_ = 0;
   noted_gradients_.clear();
+  loss_total_ = -1;
 }
 
 int DeviceRank::issuable() const {
@@ -177,14 +184,9 @@ void DeviceRank::synchronise() {
 }
 
 std::vector<MeasuredTimes> DeviceRank::times(const DeviceEvent& start) const {
-  const auto since = [&](const std::optional<DeviceEvent>& event) {
-    float milliseconds = 0;
-    checked(cudaEventElapsedTime(&milliseconds, start.get(), event->get()));
-    return Time::from_seconds(static_cast<double>(milliseconds) * 1e-3);
-  };
   std::vector<MeasuredTimes> times;
   for (std::size_t o = 0; o < starts_.size(); ++o) {
-    times.push_back({since(starts_[o]), since(ends_[o])});
+    times.push_back({elapsed(start, *starts_[o]), elapsed(start, *ends_[o])});
   }
   return times;
 }
@@ -233,7 +235,7 @@ void DeviceRank::note_after(int operation) {
   const Kernel* kernel = kernel_of(what);
   if (kernel != nullptr && kernel->kind == KernelKind::kLossSum) {
     note(NoteKind::kLoss, what.reads.front(), operation);
-    note(NoteKind::kLossTotal, what.writes.front(), operation);
+    loss_total_ = what.writes.front();
   }
   if (!options_.checked) return;
   for (std::size_t i = 0; i < parameters_written(what); ++i) {
@@ -243,15 +245,16 @@ void DeviceRank::note_after(int operation) {
 
 RankNumbers DeviceRank::numbers() const {
   RankNumbers numbers;
+  // As the step leaves it: summed over micro-batches, averaged, reduced.
+  if (loss_total_ >= 0 && memory_->is_there(loss_total_)) {
+    numbers.loss_total = download(memory_->operand(loss_total_), *streams_.front()).front();
+  }
   for (std::size_t n = 0; n < notes_used_; ++n) {
     const Note& note = notes_[n];
     std::vector<double> values = numbers_of(note.copy.data(), note.type, note.count);
     switch (note.kind) {
       case NoteKind::kLoss:
         for (const double loss : values) numbers.losses[note.micro_batch] += loss;
-        break;
-      case NoteKind::kLossTotal:
-        numbers.loss_total = values.front();
         break;
       case NoteKind::kNorm:
         numbers.norm = std::sqrt(values.front());

@@ -14,6 +14,9 @@
 
 namespace headway {
 
+// The device's time from one event to another, which have both passed.
+Time elapsed(const DeviceEvent& from, const DeviceEvent& to);
+
 class DeviceRank {
  public:
   // All outlive it.
@@ -58,7 +61,7 @@ class DeviceRank {
   Bytes peak() const { return memory_->peak(); }
 
  private:
-  enum class NoteKind : std::uint8_t { kLoss, kLossTotal, kNorm, kGradient, kUpdated };
+  enum class NoteKind : std::uint8_t { kLoss, kNorm, kGradient, kUpdated };
   struct Note {
     NoteKind kind;
     int allocation = 0, micro_batch = -1;
@@ -90,6 +93,7 @@ class DeviceRank {
   std::vector<Note> notes_;  // the same in every step, so that their memory is kept
   std::size_t notes_used_ = 0;
   std::set<int> noted_gradients_;
+  int loss_total_ = -1;  // the allocation that the Program sums losses in
 };
 
 }  // namespace headway
