@@ -108,7 +108,6 @@ TEST_F(PlanCommand, AnswersTheSameFromSeveralProcesses) {
   ASSERT_EQ(alone.exit_code, 0) << alone.err;
   EXPECT_EQ(read_file(path("shared.json")), read_file(path("alone.json")));
   EXPECT_EQ(read_file(path("shared.txt")), alone.out);
-  EXPECT_EQ(read_file(path("err")), alone.err);
 }
 
 class WhatIfCommand : public InFolder {};
