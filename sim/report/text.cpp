@@ -168,7 +168,12 @@ std::string memory_words(const MemoryReport& memory) {
   } else {
     verdict = "does not fit: " + memory.why;
   }
-  return row("memory", verdict) + stage_table(memory);
+  std::string host;
+  if (memory.host.count > 0) {
+    host = row("host", print("%.1f of %.1f GiB that a GPU has of its node's memory",
+                             memory.host.gib(), memory.host_capacity.gib()));
+  }
+  return row("memory", verdict) + stage_table(memory) + host;
 }
 
 std::string communication_words(const StepReport& report) {
