@@ -37,4 +37,13 @@ inline void checked(cublasStatus_t status,
                       std::to_string(static_cast<int>(status)));
 }
 
+// Throws DeviceFailure where this machine has no device, or no driver for it.
+inline void require_device() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && count > 0) return;
+  throw DeviceFailure(std::string("there is no CUDA device here") +
+                      (error == cudaSuccess ? "" : std::string(": ") + cudaGetErrorString(error)));
+}
+
 }  // namespace headway

@@ -49,12 +49,7 @@ const Driver& driver() {
 }  // namespace
 
 DevicePartition::DevicePartition(int ranks) {
-  int count = 0;
-  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
-    throw DeviceFailure(
-        std::string("there is no CUDA device here") +
-        (error == cudaSuccess ? "" : std::string(": ") + cudaGetErrorString(error)));
-  }
+  require_device();
   cudaDeviceProp properties{};
   checked(cudaGetDeviceProperties(&properties, 0));
   checked(cudaSetDevice(0));

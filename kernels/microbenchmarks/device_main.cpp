@@ -95,6 +95,7 @@ int run(const Arguments& arguments) {
   const auto deadline = std::chrono::steady_clock::now() +
                         std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                             std::chrono::duration<double>(arguments.seconds));
+  require_device();
   std::filesystem::create_directories(arguments.folder);
   DeviceSampling sampling(arguments.quick);
   int missing = 0;
