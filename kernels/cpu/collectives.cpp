@@ -271,7 +271,7 @@ template <typename T>
 void reduce(const Collective& collective, const Members& members, std::size_t root) {
   std::vector<CollectiveMember> given(members.all.begin(), members.all.end());
   for (CollectiveMember& member : given) {
-    if (member.reads.size() > member.writes.size()) member.reads.pop_back();
+    if (elements_of(member.reads) > collective.elements) member.reads.pop_back();
   }
   check_sizes(collective, {given, members.first, members.last}, collective.elements,
               collective.elements);

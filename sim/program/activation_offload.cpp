@@ -147,9 +147,9 @@ std::vector<Step> ActivationOffload::going_down(const std::vector<Step>& steps, 
   };
   for (std::size_t s = 0; s < steps.size(); ++s) {
     result.push_back(steps[s]);
+    release();  // the step behind it has hidden the copy
     const auto leaving = leaves.find(s);
     if (leaving == leaves.end()) continue;
-    release();
     going = leaving->second;
     result.push_back({copies(saved_.at(going)).down, going});
   }

@@ -21,7 +21,7 @@ class ValidateCommand : public InFolder {
       text += run_text("run-" + std::to_string(i), plans[i], R"("iteration_time_s": 1.5)") + ",\n";
     }
     text += run_text("oom", R"({"tp": 1, "micro_batch": 4})", R"("out_of_memory": true)") + ",\n";
-    text += run_text("later", R"({"dp_kind": "horovod"})", R"("iteration_time_s": 1)") + "]}";
+    text += run_text("later", R"({"tp_kind": "3d", "tp": 8})", R"("iteration_time_s": 1)") + "]}";
     return text;
   }
 
@@ -58,7 +58,7 @@ TEST_F(ValidateCommand, HasTheKeysThatScriptsRelyOn) {
   const auto skipped = json.find("skipped")->elements();
   ASSERT_EQ(skipped.size(), 1U);
   EXPECT_EQ(skipped.front().find("id")->string(), "later");
-  EXPECT_EQ(skipped.front().find("why")->string(), "not built yet: horovod");
+  EXPECT_EQ(skipped.front().find("why")->string(), "not built yet: 3d tensor parallelism");
   const auto all = json.find("runs")->elements();
   ASSERT_EQ(all.size(), 6U);
   EXPECT_THAT(all.front().keys(), IsSupersetOf({"id", "measured_s", "predicted_s", "interval_s",
@@ -77,7 +77,7 @@ TEST_F(ValidateCommand, PrintsTheTablePeopleRead) {
   const Ran ran = run({"validate", file("made.json", runs())});
   EXPECT_EQ(ran.exit_code, kAnswered);
   EXPECT_THAT(ran.out, StartsWith("runs not used in a fit "));
-  EXPECT_THAT(ran.out, testing::HasSubstr("1 runs skipped:\n  1  not built yet: horovod\n"));
+  EXPECT_THAT(ran.out, testing::HasSubstr("1 runs skipped:\n  1  not built yet: 3d tensor parallelism\n"));
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ TEST(DataType, IsFoundByItsName) {
     EXPECT_EQ(data_type_named(name(type)), type);
     names.insert(name(type));
   }
-  EXPECT_EQ(names.size(), 11U);
+  EXPECT_EQ(names.size(), 13U);
   EXPECT_EQ(name(DataType::kBf16), "bf16");
   EXPECT_EQ(name(DataType::kInt64), "int64");
   EXPECT_EQ(data_type_named("bf17"), std::nullopt);

@@ -107,7 +107,7 @@ void expect_reduced_over_their_groups(const Program& program, const Job& job) {
            kernel->kind == KernelKind::kCast || kernel->kind == KernelKind::kGradientAccumulate ||
            kernel->kind == KernelKind::kSplitSequence || kernel->kind == KernelKind::kQuantise ||
            kernel->kind == KernelKind::kSplitColumns || kernel->kind == KernelKind::kSumParts ||
-           kernel->kind == KernelKind::kCastParameters);
+           kernel->kind == KernelKind::kCastParameters || kernel->kind == KernelKind::kClip);
       const bool reduces = collective != nullptr && operation.cause == Cause::kDataParallel &&
                            collective->kind != CollectiveKind::kAllGather;
       const bool updates = kernel != nullptr &&
@@ -116,7 +116,7 @@ void expect_reduced_over_their_groups(const Program& program, const Job& job) {
         for (const BufferRef& ref : operation.reads) {
           const Buffer buffer = buffer_of(ref);
           std::map<Buffer, int> held = carried[buffer];
-          if (is_gradient(buffer)) held.try_emplace(buffer, 1);
+          if (held.empty() && is_gradient(buffer)) held = {{buffer, 1}};
           for (const auto& [gradient, ranks] : held) {
             const BufferFamily& family = program.buffers[static_cast<std::size_t>(gradient.first)];
             const bool of_experts = experts && family.blocks > 1;
@@ -143,7 +143,7 @@ void expect_reduced_over_their_groups(const Program& program, const Job& job) {
       std::map<Buffer, int> held;
       for (const BufferRef& ref : operation.reads) {
         const Buffer buffer = buffer_of(ref);
-        if (is_gradient(buffer)) carried[buffer].try_emplace(buffer, 1);
+        if (carried[buffer].empty() && is_gradient(buffer)) carried[buffer] = {{buffer, 1}};
         for (const auto& [gradient, so_far] : carried[buffer]) {
           int& most = held[gradient];
           most = std::max(most, so_far * ranks);
@@ -151,8 +151,8 @@ void expect_reduced_over_their_groups(const Program& program, const Job& job) {
       }
       for (const BufferRef& ref : operation.writes) {
         const Buffer buffer = buffer_of(ref);
-        if (is_gradient(buffer)) {
-          carried[buffer] = {{buffer, held[buffer]}};
+        if (held.contains(buffer)) {
+          carried[buffer] = {{buffer, held.at(buffer)}};
         } else {
           carried[buffer] = held;
         }
