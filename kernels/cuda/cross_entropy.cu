@@ -141,11 +141,11 @@ struct InputGradient {
 
 // One block, in one order.
 template <typename T>
-__global__ void loss_sum_kernel(Elements loss, std::int64_t count, Elements total) {
+__global__ void loss_sum_kernel(Elements loss, std::int64_t count, T scale, Elements total) {
   T sum = 0;
   for (std::int64_t i = threadIdx.x; i < count; i += kThreads) sum += loss.load<T>(i);
   sum = over_block(sum, Plus{});
-  if (threadIdx.x == 0) total.store(0, total.load<T>(0) + sum);
+  if (threadIdx.x == 0) total.store(0, total.load<T>(0) + scale * sum);
 }
 
 LossOperands operands_of(const Kernel& kernel, const DeviceCall& call) {
@@ -243,7 +243,7 @@ void device_cross_entropy(const Kernel& kernel, const DeviceCall& call) {
       const Operand& loss = call.operands.read(0);
       call.operands.read(1, 1);
       return launch(loss_sum_kernel<T>, dim3(1), kThreads, stream, elements(loss), loss.elements(),
-                    call.write(0, 1));
+                    static_cast<T>(kernel.scale), call.write(0, 1));
     }
     default:
       return over_logits<T>(kernel, call);
