@@ -46,6 +46,8 @@ ResidentMemory::ResidentMemory() {
 Bytes ResidentMemory::grown() const { return {largest_resident() - before_}; }
 
 void keep_freed_memory() {
+  // glibc gives the emptied heaps of threads back whatever the thresholds say: all share the first.
+  mallopt(M_ARENA_MAX, 1);
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
