@@ -22,9 +22,6 @@ struct Members {
   bool wants(std::size_t member) const { return member >= first && member < last; }
 };
 
-// Elements that pass through the caches at a time.
-constexpr std::int64_t kChunk = 16384;
-
 // Adds up what `sources` read from element `from` on, in their order, and writes it to `targets`
 // from element `to` on: the one thing that all collectives do.
 template <typename T>
@@ -32,8 +29,7 @@ void combine(const Collective& collective, std::span<const CollectiveMember> sou
              std::int64_t from, std::span<const CollectiveMember> targets, std::int64_t to,
              std::int64_t count) {
   std::vector<T> total(static_cast<std::size_t>(std::min(kChunk, count))), values(total.size());
-  for (std::int64_t done = 0; done < count; done += kChunk) {
-    const std::int64_t now = std::min(kChunk, count - done);
+  in_chunks(0, count, [&](std::int64_t done, std::int64_t now) {
     const auto size = static_cast<std::size_t>(now);
     load_range(std::span<const Operand>(sources[0].reads), from + done, now, total.data());
     for (const CollectiveMember& source : sources.subspan(1)) {
@@ -49,7 +45,7 @@ void combine(const Collective& collective, std::span<const CollectiveMember> sou
     for (const CollectiveMember& target : targets) {
       store_range(std::span<const Operand>(target.writes), to + done, now, total.data());
     }
-  }
+  });
 }
 
 // True where one matrix of `parts` times the columns is gathered from, or scattered to, matrices

@@ -3,6 +3,7 @@
 // a narrower type is kept by rounding after each operation, to nearest even, as its hardware would.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -68,6 +69,15 @@ template <typename T>
 void load(const Operand& operand, std::int64_t first, std::int64_t count, T* target);
 template <typename T>
 void store(const Operand& operand, std::int64_t first, std::int64_t count, const T* source);
+
+// Elements that pass through the caches at a time: buffers of a whole model are not copied.
+inline constexpr std::int64_t kChunk = 16384;
+
+// Calls visit(first, count) for the chunks of [from, to).
+template <typename Visit>
+void in_chunks(std::int64_t from, std::int64_t to, Visit visit) {
+  for (; from < to; from += kChunk) visit(from, std::min(kChunk, to - from));
+}
 
 // Sets every element to a value, converted.
 void fill(const Operand& operand, double value);

@@ -8,21 +8,17 @@ namespace {
 
 constexpr double kClipGuard = 1e-6;  // torch.nn.utils.clip_grad_norm_: limit / (norm + 1e-6)
 
-// Elements that pass through the caches at a time: gradients of a whole model are not copied.
-constexpr std::int64_t kChunk = 16384;
-
 // Calls visit(first, values) for every chunk of an operand, converted.
 template <typename T, typename Visit>
-void in_chunks(const Operand& operand, Visit visit) {
-  std::vector<T> values(static_cast<std::size_t>(std::min(kChunk, operand.elements())));
-  for (std::int64_t first = 0; first < operand.elements(); first += kChunk) {
-    values.resize(static_cast<std::size_t>(std::min(kChunk, operand.elements() - first)));
-    load(operand, first, static_cast<std::int64_t>(values.size()), values.data());
+void for_each_chunk(const Operand& operand, Visit visit) {
+  std::vector<T> values;
+  in_chunks(0, operand.elements(), [&](std::int64_t first, std::int64_t count) {
+    values.resize(static_cast<std::size_t>(count));
+    load(operand, first, count, values.data());
     visit(first, values);
-  }
+  });
 }
 
-// A total of several elements takes as many equal runs of its operand, one matrix each.
 template <typename T>
 void squared_norms(const OperandsOf& operands, std::int64_t runs) {
   const std::int64_t run = operands.read(0).elements() / runs;
@@ -39,7 +35,7 @@ void squared_norm(const OperandsOf& operands) {
     return squared_norms<T>(operands, operands.write(0).elements());
   double sum = 0;
   for (std::size_t i = 0; i + 1 < operands.reads(); ++i) {
-    in_chunks<T>(operands.read(i), [&](std::int64_t, const std::vector<T>& values) {
+    for_each_chunk<T>(operands.read(i), [&](std::int64_t, const std::vector<T>& values) {
       for (const T value : values) sum += static_cast<double>(value) * static_cast<double>(value);
     });
   }
@@ -56,11 +52,11 @@ void clip(const OperandsOf& operands, const Placement& placement) {
       placement.clip_norm > 0 ? std::min(1.0, placement.clip_norm / (norm + kClipGuard)) : 1.0);
   for (std::size_t i = 0; i < operands.writes(); ++i) {
     const Operand& scaled = operands.write(i);
-    in_chunks<T>(operands.read(i + 1, scaled.elements()),
-                 [&](std::int64_t first, std::vector<T>& values) {
-                   for (T& value : values) value *= factor;
-                   store(scaled, first, static_cast<std::int64_t>(values.size()), values.data());
-                 });
+    for_each_chunk<T>(
+        operands.read(i + 1, scaled.elements()), [&](std::int64_t first, std::vector<T>& values) {
+          for (T& value : values) value *= factor;
+          store(scaled, first, static_cast<std::int64_t>(values.size()), values.data());
+        });
   }
 }
 
@@ -100,8 +96,7 @@ class FlatUpdate {
   template <typename Update>
   void for_each(Update update) const {
     std::vector<T> master(static_cast<std::size_t>(std::min(kChunk, size_))), gradient(master);
-    for (std::int64_t first = 0; first < size_; first += kChunk) {
-      const std::int64_t count = std::min(kChunk, size_ - first);
+    in_chunks(0, size_, [&](std::int64_t first, std::int64_t count) {
       load_range(old_masters_, first, count, master.data());
       load_range(gradients_, first, count, gradient.data());
       for (std::int64_t i = 0; i < count; ++i) {
@@ -109,7 +104,7 @@ class FlatUpdate {
         update(first + i, master[at], gradient[at]);
       }
       store_range<T>(masters_, first, count, master.data());
-    }
+    });
   }
 
  private:

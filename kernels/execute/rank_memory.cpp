@@ -16,15 +16,6 @@ bool is_integer(DataType type) {
   return type == DataType::kBool || type == DataType::kInt64 || type == DataType::kInt32;
 }
 
-// Elements that are made at a time: no second copy of a large buffer, in 64 bits, is ever held.
-constexpr std::int64_t kChunk = 16384;
-
-// Calls visit(first, count) for the chunks of [from, to).
-template <typename Visit>
-void in_chunks(std::int64_t from, std::int64_t to, Visit visit) {
-  for (; from < to; from += kChunk) visit(from, std::min(kChunk, to - from));
-}
-
 }  // namespace
 
 std::int64_t first_token(const Program& program, int rank, int micro_batch, std::int64_t step) {
@@ -170,19 +161,21 @@ void RankMemory::fill(int allocation) {
 
 void RankMemory::fill_normal(int allocation) {
   const Allocation& planned = rank_plan_.allocations[static_cast<std::size_t>(allocation)];
+  const std::vector<Fragment> parts = fragments(*plan_.program, rank_, planned.buffer);
   std::vector<double> values;
   in_chunks(0, family(allocation).elements(), [&](std::int64_t first, std::int64_t count) {
-    initial_values(planned.buffer, first, count, values);
+    initial_values(planned.buffer, parts, first, count, values);
     store(operand(allocation), first, count, values.data());
   });
 }
 
-void RankMemory::initial_values(const BufferInstance& buffer, std::int64_t first,
-                                std::int64_t count, std::vector<double>& values) const {
+void RankMemory::initial_values(const BufferInstance& buffer, std::span<const Fragment> parts,
+                                std::int64_t first, std::int64_t count,
+                                std::vector<double>& values) const {
   const BufferFamily& of = plan_.program->buffers[static_cast<std::size_t>(buffer.family)];
   values.assign(static_cast<std::size_t>(count), of.initial == InitialValue::kOne ? 1.0 : 0.0);
   if (of.initial == InitialValue::kNormal) {
-    for (const Fragment& fragment : fragments(*plan_.program, rank_, buffer)) {
+    for (const Fragment& fragment : parts) {
       const CounterRandom random(seed_, fragment.tensor);
       const std::int64_t from = std::max(first, fragment.local);
       const std::int64_t to = std::min(first + count, fragment.local + fragment.count);
@@ -221,6 +214,8 @@ void RankMemory::fill_mirrors(int allocation) {
     const std::int64_t size =
         held ? held_elements(theirs)
              : plan_.program->buffers[static_cast<std::size_t>(mirrored.family)].elements();
+    const std::vector<Fragment> parts =
+        held ? std::vector<Fragment>{} : fragments(*plan_.program, rank_, mirrored);
     const std::int64_t from = std::max<std::int64_t>(0, -at);
     const std::int64_t to = std::min(size, of.elements() - at);
     in_chunks(from, to, [&](std::int64_t first, std::int64_t count) {
@@ -228,7 +223,7 @@ void RankMemory::fill_mirrors(int allocation) {
         values.resize(static_cast<std::size_t>(count));
         load(operand(theirs), first, count, values.data());
       } else {
-        initial_values(mirrored, first, count, values);
+        initial_values(mirrored, parts, first, count, values);
       }
       store(own, at + first, count, values.data());
     });
@@ -244,8 +239,8 @@ void RankMemory::deliver(int allocation) {
 std::vector<std::int64_t> tokens_of(const ExecutionPlan& plan, int rank, int allocation,
                                     std::uint64_t seed, std::int64_t step) {
   const Program& program = *plan.program;
-  const Allocation& planned = plan.ranks[static_cast<std::size_t>(rank)]
-                                  .allocations[static_cast<std::size_t>(allocation)];
+  const Allocation& planned =
+      plan.ranks[static_cast<std::size_t>(rank)].allocations[static_cast<std::size_t>(allocation)];
   const BufferFamily& of = program.buffers[static_cast<std::size_t>(planned.buffer.family)];
   const std::int64_t shift = of.ahead + (of.initial == InitialValue::kTargets ? 1 : 0);
   const std::int64_t first_sample =

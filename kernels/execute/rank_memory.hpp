@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "kernels/cpu/operand.hpp"
 #include "kernels/execute/execution_plan.hpp"
+#include "kernels/execute/global_tensors.hpp"
 #include "sim/core/units.hpp"
 
 namespace headway {
@@ -56,10 +58,10 @@ class RankMemory {
   void make(int allocation);
   void fill(int allocation);
   void fill_normal(int allocation);
-  // Elements [first, first + count) of what a parameter begins with, also of one that the rank
-  // never holds whole.
-  void initial_values(const BufferInstance& buffer, std::int64_t first, std::int64_t count,
-                      std::vector<double>& values) const;
+  // Elements [first, first + count) of what a parameter of these parts begins with, also of one
+  // that the rank never holds whole.
+  void initial_values(const BufferInstance& buffer, std::span<const Fragment> parts,
+                      std::int64_t first, std::int64_t count, std::vector<double>& values) const;
   void fill_mirrors(int allocation);
   void fill_text(int allocation);
 
