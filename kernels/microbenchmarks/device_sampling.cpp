@@ -11,15 +11,14 @@
 #include "kernels/cuda/device_transfer.hpp"
 #include "kernels/cuda/initial_values.hpp"
 #include "kernels/microbenchmarks/device_clock.hpp"
+#include "kernels/microbenchmarks/sample_statistics.hpp"
 
 namespace headway {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = SampleClock;
 
-// The median of n samples is off by about spread / sqrt(n).
-constexpr double kWantedError = 0.01;
-constexpr int kFewestSamples = 5, kMostSamples = 200;
+constexpr int kMostSamples = 200;
 constexpr double kLongest_s = 0.3;
 // What is shorter is repeated within one sample: events tell half a microsecond.
 constexpr double kShortestSample_s = 200e-6;
@@ -28,24 +27,6 @@ constexpr double kIdle_s = 0.02;     // before a burst
 constexpr double kSettling_s = 1.0;  // of load, before a sustained sample
 constexpr int kMostSets = 32;        // of operands
 constexpr std::int64_t kMostBytes = std::int64_t{8} << 30;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median_of(std::vector<double> samples) {
-  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-  std::nth_element(samples.begin(), middle, samples.end());
-  return *middle;
-}
-
-// Median distance from the median, scaled to the standard deviation of a normal, relative.
-double spread_of(const std::vector<double>& samples, double median) {
-  constexpr double kOfNormal = 1.4826;
-  std::vector<double> distances;
-  for (const double sample : samples) distances.push_back(std::fabs(sample - median));
-  return kOfNormal * median_of(distances) / median;
-}
 
 void add_clock(const char* when, MeasuredPoint& point) {
   const auto reading = read_clock();

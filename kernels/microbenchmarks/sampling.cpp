@@ -1,6 +1,5 @@
 #include "kernels/microbenchmarks/sampling.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -8,20 +7,14 @@
 #include <vector>
 
 #include "kernels/execute/resident_memory.hpp"
+#include "kernels/microbenchmarks/sample_statistics.hpp"
 
 namespace headway {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = SampleClock;
 
-// The median of n samples is off by about spread / sqrt(n).
-constexpr double kWantedError = 0.01;
-constexpr int kFewestSamples = 5;
 double longest_s = 0.4;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Additions that wait for each other take a cycle each on every x86-64 and Arm core.
 double clock_ghz() {
@@ -33,20 +26,6 @@ double clock_ghz() {
     benchmark::DoNotOptimize(sum);
   }
   return kAdditions / seconds_since(start) * 1e-9;
-}
-
-double median_of(std::vector<double> samples) {
-  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-  std::nth_element(samples.begin(), middle, samples.end());
-  return *middle;
-}
-
-// Median distance from the median, scaled to the standard deviation of a normal, relative.
-double spread_of(const std::vector<double>& samples, double median) {
-  constexpr double kOfNormal = 1.4826;
-  std::vector<double> distances;
-  for (const double sample : samples) distances.push_back(std::fabs(sample - median));
-  return kOfNormal * median_of(distances) / median;
 }
 
 }  // namespace
