@@ -67,8 +67,10 @@ std::vector<ExecutedPlan> executed_plans() {
                        R"(, "global_batch": )" + std::to_string(batch);
     if (software) keys += R"(, "software": )" + software->text();
     if (degrees) keys += R"(, "plan": )" + degrees->text();
+    const JsonNode of_model = *models->find(model);
+    const bool routes_freely = precision == "fp64" && of_model.find("num_experts").has_value();
     plans.push_back(
-        {name, every_run, mutated, steps, gpus, models->find(model)->text(), keys, clip_norm});
+        {name, every_run, mutated, routes_freely, steps, gpus, of_model.text(), keys, clip_norm});
   }
   return plans;
 }

@@ -14,6 +14,8 @@ struct ExecutedPlan {
   std::string name;
   bool every_run;
   bool mutated;  // its mutations belong to every run too
+  // It has experts, and no rounding changes which of them are chosen.
+  bool routes_freely;
   int steps;
   int gpus;
   std::string model, keys;  // JSON text

@@ -32,10 +32,28 @@ OptimizerConstants well_conditioned() {
 }
 
 class ExecutedPlans : public testing::TestWithParam<ExecutedPlan> {};
+class FreelyRoutedPlans : public testing::TestWithParam<ExecutedPlan> {};
+
+std::vector<ExecutedPlan> freely_routed_plans() {
+  std::vector<ExecutedPlan> plans = executed_plans();
+  std::erase_if(plans, [](const ExecutedPlan& plan) { return !plan.routes_freely; });
+  return plans;
+}
+
+// A test's name may hold letters, digits and underscores.
+std::string test_name(const testing::TestParamInfo<ExecutedPlan>& row) {
+  std::string name;
+  for (const char c : row.param.name) {
+    name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  }
+  return name;
+}
 
 TEST_P(ExecutedPlans, GivesTheLossAndGradientsOfOneRank) {
   const ExecutedPlan& plan = GetParam();
   if (!plan.every_run && !nightly()) GTEST_SKIP() << "nightly: set HEADWAY_NIGHTLY";
+  const Job job = plan.job();
+  EXPECT_EQ(plan.routes_freely, job.model.num_experts > 0 && job.precision == Precision::kFp64);
   const Program program = plan.program();
   ASSERT_NO_THROW(check(program, plan.name));
   const ExecutionPlan spelled_out(program);
@@ -67,11 +85,8 @@ TEST_P(ExecutedPlans, GivesTheLossAndGradientsOfOneRank) {
 }
 
 // Not replayed: in 64 bits every rank's router chooses what the reference's does.
-TEST_P(ExecutedPlans, RoutesFreelyAsTheReferenceDoes) {
+TEST_P(FreelyRoutedPlans, RouteAsTheReferenceDoes) {
   const ExecutedPlan& plan = GetParam();
-  const Job job = plan.job();
-  if (job.model.num_experts == 0) GTEST_SKIP() << "no experts";
-  if (job.precision != Precision::kFp64) GTEST_SKIP() << "roundings change choices";
   if (!plan.mutated && !nightly()) GTEST_SKIP() << "nightly: set HEADWAY_NIGHTLY";
   ExecuteOptions options;
   options.steps = plan.steps;
@@ -124,14 +139,9 @@ TEST_P(ExecutedPlans, HidesNoMutation) {
   EXPECT_THAT(count.missed, testing::IsEmpty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, ExecutedPlans, testing::ValuesIn(executed_plans()),
-                         [](const testing::TestParamInfo<ExecutedPlan>& row) {
-                           std::string name;
-                           for (const char c : row.param.name) {
-                             name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-                           }
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Table, ExecutedPlans, testing::ValuesIn(executed_plans()), test_name);
+INSTANTIATE_TEST_SUITE_P(Table, FreelyRoutedPlans, testing::ValuesIn(freely_routed_plans()),
+                         test_name);
 
 }  // namespace
 }  // namespace headway
