@@ -29,18 +29,6 @@ int run(ExecuteArguments& arguments) {
   return check_and_write(arguments, program, execution.result, std::move(reference));
 }
 
-int run_or_tell(ExecuteArguments& arguments) {
-  try {
-    return run(arguments);
-  } catch (const InvalidInput& error) {
-    std::cerr << error.what() << '\n';
-    return kExecuteBadInput;
-  } catch (const std::exception& error) {
-    std::cerr << "headway-execute-cuda: " << error.what() << '\n';
-    return kExecuteMachineFailed;
-  }
-}
-
 }  // namespace
 }  // namespace headway
 
@@ -50,15 +38,7 @@ int main(int count, char** values) try {
                "headway-execute-cuda");
   headway::add_execute_options(app, arguments);
   app.footer("example: headway-execute-cuda program.json --output execution.json --steps 20");
-  try {
-    app.parse(count, values);
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    app.exit(error);
-    return headway::kExecuteBadInput;
-  }
-  return headway::run_or_tell(arguments);
+  return headway::execute_main(app, count, values, [&] { return headway::run(arguments); });
 } catch (...) {
   return headway::kExecuteMachineFailed;
 }

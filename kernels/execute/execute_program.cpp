@@ -102,4 +102,22 @@ int check_and_write(const ExecuteArguments& arguments, const Program& program,
   return exit_code_of(result.outcome, check);
 }
 
+int execute_main(CLI::App& app, int count, char** values, const std::function<int()>& run) {
+  try {
+    app.parse(count, values);
+    return run();
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    app.exit(error);
+    return kExecuteBadInput;
+  } catch (const InvalidInput& error) {
+    std::cerr << error.what() << '\n';
+    return kExecuteBadInput;
+  } catch (const std::exception& error) {
+    std::cerr << app.get_name() << ": " << error.what() << '\n';
+    return kExecuteMachineFailed;
+  }
+}
+
 }  // namespace headway

@@ -2,6 +2,7 @@
 // it. Exit codes are those of the commands (sim/commands/command.hpp).
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -44,5 +45,9 @@ std::optional<ExecutionResult> run_reference(const ExecuteArguments& arguments);
 int check_and_write(const ExecuteArguments& arguments, const Program& program,
                     const ExecutionResult& result,
                     std::optional<ExecutionResult> reference = std::nullopt);
+
+// Reads the words of the program that `app` is named after and runs it, with every failure told.
+// Returns the exit code.
+int execute_main(CLI::App& app, int count, char** values, const std::function<int()>& run);
 
 }  // namespace headway

@@ -98,19 +98,6 @@ int run(Arguments& arguments, const std::vector<std::string>& words) {
   return check_and_write(arguments, program, result, std::move(reference));
 }
 
-// The exit code, with every failure told.
-int run_or_tell(Arguments& arguments, const std::vector<std::string>& words) {
-  try {
-    return run(arguments, words);
-  } catch (const InvalidInput& error) {
-    std::cerr << error.what() << '\n';
-    return kExecuteBadInput;
-  } catch (const std::exception& error) {
-    std::cerr << "headway-execute-cpu: " << error.what() << '\n';
-    return kExecuteMachineFailed;
-  }
-}
-
 // Ends the process, whatever a rank that was left behind is still doing.
 [[noreturn]] void leave(int code) {
   std::cerr.flush();
@@ -126,15 +113,9 @@ int main(int count, char** values) try {
   CLI::App app("Runs a Program for real on CPU and writes what it measured.",
                "headway-execute-cpu");
   headway::add_options(app, arguments);
-  try {
-    app.parse(count, values);
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    app.exit(error);
-    return headway::kExecuteBadInput;
-  }
-  headway::leave(headway::run_or_tell(arguments, {values, values + count}));
+  headway::leave(headway::execute_main(app, count, values, [&] {
+    return headway::run(arguments, {values, values + count});
+  }));
 } catch (...) {
   return headway::kExecuteMachineFailed;
 }
