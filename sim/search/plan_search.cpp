@@ -1,5 +1,6 @@
 #include "sim/search/plan_search.hpp"
 
+#include "sim/core/parallel.hpp"
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -67,10 +68,12 @@ class PlanSearch {
   // ---------------------------------------------------------------------------------------
 
   void judge_all() {
-    space_.for_each_row([&](const PlanChoice&) {
-      ++rows_;
-      return true;
-    });
+    if (options_.progress) {
+      space_.for_each_row([&](const PlanChoice&) {
+        ++rows_;
+        return true;
+      });
+    }
     std::vector<PlanChoice> rows;
     space_.for_each_row([&](const PlanChoice& row) {
       rows.push_back(row);

@@ -1,5 +1,6 @@
 #include "sim/search/sensitivity.hpp"
 
+#include "sim/core/parallel.hpp"
 #include <algorithm>
 #include <cstdio>
 #include <functional>

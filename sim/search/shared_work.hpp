@@ -11,10 +11,6 @@
 
 namespace headway {
 
-// Runs work(i) for i below `count` on up to so many threads; rethrows what the first of them
-// throws.
-void in_parallel(std::size_t count, int threads, const std::function<void(std::size_t)>& work);
-
 // The processes of one search. What travels between them are bytes.
 class SearchProcesses {
  public:

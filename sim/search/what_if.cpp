@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "sim/core/json_writer.hpp"
+#include "sim/core/parallel.hpp"
 #include "sim/core/quantity.hpp"
 #include "sim/search/plan_space.hpp"
 #include "sim/search/shared_work.hpp"

@@ -1,15 +1,12 @@
 #include "sim/simulate/jitter.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cassert>
 #include <cmath>
-#include <exception>
-#include <mutex>
-#include <thread>
 
 #include "sim/core/counter_random.hpp"
 #include "sim/core/error.hpp"
+#include "sim/core/parallel.hpp"
 
 namespace headway {
 
@@ -40,43 +37,23 @@ JitterReport jitter(const Program& program, const Job& job, const Profile& profi
   JitterReport report;
   report.steps.resize(static_cast<std::size_t>(options.draws));
   std::vector<double> slowest(report.steps.size(), 0);
-  std::mutex mutex;
-  std::exception_ptr failure;
-  std::atomic<int> next = 0;
-  const auto play_draws = [&] {
-    for (int draw = next++; draw < options.draws; draw = next++) {
-      StepOptions one = step;
-      one.detail = Detail::kTotals;
-      one.critical_path = false;
-      one.unfolded = true;  // no two ranks are alike
-      if (one.prices == nullptr) one.prices = &prices;
-      double& slow = slowest[static_cast<std::size_t>(draw)];
-      for (int rank = 0; rank < job.gpus(); ++rank) {
-        const double factor = jitter_factor(options, draw, rank);
-        slow = std::max(slow, factor);
-        const auto [own, is_new] = one.machine.slow_ranks.try_emplace(rank, factor);
-        if (!is_new) own->second *= factor;
-      }
-      try {
-        LoweredStep lowered;
-        const Timeline timeline = play(program, job, profile, one, lowered);
-        if (!timeline.deadlock.empty())
-          throw InvalidInput("--jitter", "", "the schedule deadlocks");
-        report.steps[static_cast<std::size_t>(draw)] = timeline.makespan;
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!failure) failure = std::current_exception();
-        next = options.draws;
-      }
+  in_parallel(report.steps.size(), options.threads, [&](std::size_t draw) {
+    StepOptions one = step;
+    one.detail = Detail::kTotals;
+    one.critical_path = false;
+    one.unfolded = true;  // no two ranks are alike
+    if (one.prices == nullptr) one.prices = &prices;
+    for (int rank = 0; rank < job.gpus(); ++rank) {
+      const double factor = jitter_factor(options, static_cast<int>(draw), rank);
+      slowest[draw] = std::max(slowest[draw], factor);
+      const auto [own, is_new] = one.machine.slow_ranks.try_emplace(rank, factor);
+      if (!is_new) own->second *= factor;
     }
-  };
-  std::vector<std::thread> others;
-  for (int t = 1; t < std::min(options.threads, options.draws); ++t) {
-    others.emplace_back(play_draws);
-  }
-  play_draws();
-  for (std::thread& thread : others) thread.join();
-  if (failure) std::rethrow_exception(failure);
+    LoweredStep lowered;
+    const Timeline timeline = play(program, job, profile, one, lowered);
+    if (!timeline.deadlock.empty()) throw InvalidInput("--jitter", "", "the schedule deadlocks");
+    report.steps[draw] = timeline.makespan;
+  });
   double sum = 0;
   for (const double factor : slowest) sum += factor;
   report.slowest = sum / static_cast<double>(options.draws);

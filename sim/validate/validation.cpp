@@ -1,16 +1,15 @@
 #include "sim/validate/validation.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <thread>
 #include <variant>
 
 #include "sim/core/json_writer.hpp"
+#include "sim/core/parallel.hpp"
 #include "sim/cost/profile.hpp"
 #include "sim/plan/job.hpp"
 #include "sim/report/step_report.hpp"
@@ -196,21 +195,14 @@ std::string skipped_text(const std::vector<SkippedRun>& skipped) {
 Validation validate(const std::vector<MeasuredRun>& runs, const ValidationOptions& options) {
   Prices prices(options.anchor ? anchored_by(*options.anchor) : Correction{});
   std::vector<std::optional<Outcome>> outcomes(runs.size());
-  std::atomic<std::size_t> next{0};
   std::size_t done = 0;
   std::mutex progress_mutex;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < runs.size(); i = next++) {
-      outcomes[i] = run_one(runs[i], prices);
-      const std::lock_guard lock(progress_mutex);
-      ++done;
-      if (options.progress) options.progress(done, runs.size());
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int t = 1; t < options.threads; ++t) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
+  in_parallel(runs.size(), options.threads, [&](std::size_t i) {
+    outcomes[i] = run_one(runs[i], prices);
+    const std::lock_guard lock(progress_mutex);
+    ++done;
+    if (options.progress) options.progress(done, runs.size());
+  });
 
   Validation validation;
   for (std::optional<Outcome>& outcome : outcomes) {

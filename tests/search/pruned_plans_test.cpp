@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "sim/core/parallel.hpp"
 #include "sim/search/plan_judge.hpp"
 #include "sim/search/plan_search.hpp"
 #include "sim/simulate/simulated_step.hpp"
