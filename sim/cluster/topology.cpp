@@ -9,20 +9,13 @@
 #include "sim/cluster/cluster_description.hpp"
 #include "sim/cluster/generators.hpp"
 #include "sim/cluster/routing.hpp"
+#include "sim/core/counter_bits.hpp"
 
 namespace headway {
 
 namespace {
 
 int divide_up(int a, int b) { return (a + b - 1) / b; }
-
-// The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): every bit depends on every bit.
-std::uint64_t mixed(std::uint64_t value) {
-  value += 0x9e3779b97f4a7c15ULL;
-  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9ULL;
-  value = (value ^ (value >> 27U)) * 0x94d049bb133111ebULL;
-  return value ^ (value >> 31U);
-}
 
 // As a Graphviz string.
 std::string quoted(const std::string& text) {
@@ -77,7 +70,10 @@ struct Topology::Graph {
   VertexId nic_of(int rank) const {  // -1: none
     if (cluster.dead_links.empty()) return home_nic(rank);
     std::call_once(nics_found, [this] {
-      for (int r = 0; r < gpus; ++r) nics.push_back(live_nic(r));
+      const auto servers = nics_by_server();
+      for (int r = 0; r < gpus; ++r) {
+        nics.push_back(live_nic(r, servers[static_cast<std::size_t>(r / cluster.server.gpus)]));
+      }
     });
     return nics[static_cast<std::size_t>(rank)];
   }
@@ -129,17 +125,21 @@ struct Topology::Graph {
   }
 
  private:
-  // Its own NIC, or the next one of its server that can still be reached and reaches out; -1: none.
-  VertexId live_nic(int rank) const {
-    const VertexId home = home_nic(rank);
-    if (home < 0) return home;
+  std::vector<std::vector<VertexId>> nics_by_server() const {
     const std::vector<Vertex>& vertices = content().vertices;
-    std::vector<VertexId> candidates;  // NICs of a server stand together
+    std::vector<std::vector<VertexId>> servers(
+        static_cast<std::size_t>(divide_up(gpus, cluster.server.gpus)));
     for (VertexId v = gpus; v < static_cast<VertexId>(vertices.size()); ++v) {
       const Vertex& vertex = vertices[static_cast<std::size_t>(v)];
-      if (vertex.kind != NodeKind::kNic || vertex.node != rank / cluster.server.gpus) continue;
-      candidates.push_back(v);
+      const auto server = static_cast<std::size_t>(vertex.node);
+      if (vertex.kind == NodeKind::kNic && server < servers.size()) servers[server].push_back(v);
     }
+    return servers;
+  }
+  // Its own NIC, or the next one of its server that can still be reached and reaches out; -1: none.
+  VertexId live_nic(int rank, std::vector<VertexId> candidates) const {
+    const VertexId home = home_nic(rank);
+    if (home < 0) return home;
     std::rotate(candidates.begin(), std::find(candidates.begin(), candidates.end(), home),
                 candidates.end());
     for (const VertexId nic : candidates) {

@@ -207,8 +207,7 @@ void read_profiles(ObjectReader& reader, ClusterDescription& cluster) {
                             "\"" + profile + "\" " + message);
     };
     if (!seen.insert(profile).second) refuse("is given twice");
-    const bool file = profile.find('/') != std::string::npos || profile.ends_with(".json");
-    if (file || find_device(profile) != nullptr) continue;
+    if (is_path(profile) || find_device(profile) != nullptr) continue;
     const std::string near = nearest(profile, known);
     refuse("is no known device" + (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
   }

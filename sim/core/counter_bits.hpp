@@ -14,13 +14,16 @@ constexpr std::uint64_t mixed_bits(std::uint64_t z) {
   return z ^ (z >> 31);
 }
 
+// SplitMix64's value of a state: every bit depends on every bit (Steele, Lea, Flood, OOPSLA 2014).
+constexpr std::uint64_t mixed(std::uint64_t state) { return mixed_bits(state + kCounterGamma); }
+
 // The key of the stream of element `index` of the stream with this key.
 constexpr std::uint64_t child_key(std::uint64_t key, std::uint64_t index) {
-  return mixed_bits(key ^ mixed_bits(index + kCounterGamma));
+  return mixed_bits(key ^ mixed(index));
 }
 
 constexpr std::uint64_t counter_bits(std::uint64_t key, std::uint64_t counter) {
-  return mixed_bits(key + mixed_bits(counter * kCounterGamma + kCounterGamma));
+  return mixed_bits(key + mixed(counter * kCounterGamma));
 }
 
 // [0, 1)

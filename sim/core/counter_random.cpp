@@ -20,7 +20,7 @@ std::uint64_t hash(std::string_view text) {
 }  // namespace
 
 CounterRandom::CounterRandom(std::uint64_t seed, std::string_view name)
-    : key_(mixed_bits(mixed_bits(seed + kCounterGamma) ^ hash(name))) {}
+    : key_(mixed_bits(mixed(seed) ^ hash(name))) {}
 
 CounterRandom CounterRandom::child(std::uint64_t index) const {
   return CounterRandom(child_key(key_, index));

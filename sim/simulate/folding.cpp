@@ -4,17 +4,11 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "sim/core/counter_bits.hpp"
+
 namespace headway {
 
 namespace {
-
-// splitmix64's finaliser: spreads every input bit over the word.
-std::uint64_t mix(std::uint64_t value) {
-  value += 0x9e3779b97f4a7c15ULL;
-  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9ULL;
-  value = (value ^ (value >> 27U)) * 0x94d049bb133111ebULL;
-  return value ^ (value >> 31U);
-}
 
 // Numbers colours by first appearance and fills in the representatives.
 void number(const std::vector<std::uint64_t>& colours, std::vector<int>& classes,
@@ -45,31 +39,31 @@ Colouring refine_once(const FoldingStructure& structure, const Colouring& old) {
     for (int i = 0; i < group.member_count; ++i) {
       const auto rank = static_cast<std::size_t>(
           structure.members[static_cast<std::size_t>(group.first_member + i)]);
-      sees += mix(old.ranks[rank] + (group.ordered ? static_cast<std::uint64_t>(i) + 1 : 0));
+      sees += mixed(old.ranks[rank] + (group.ordered ? static_cast<std::uint64_t>(i) + 1 : 0));
     }
     for (int i = 0; i < group.load_count; ++i) {
       const auto& load = structure.loads[static_cast<std::size_t>(group.first_load + i)];
-      sees += mix(mix(old.links[static_cast<std::size_t>(load.link)]) +
+      sees += mixed(mixed(old.links[static_cast<std::size_t>(load.link)]) +
                   static_cast<std::uint64_t>(load.load));
     }
-    next.groups[g] = mix(old.groups[g] ^ mix(sees));
+    next.groups[g] = mixed(old.groups[g] ^ mixed(sees));
     for (int i = 0; i < group.member_count; ++i) {
       const auto rank = static_cast<std::size_t>(
           structure.members[static_cast<std::size_t>(group.first_member + i)]);
       rank_sees[rank] +=
-          mix(next.groups[g] + (group.ordered ? static_cast<std::uint64_t>(i) + 1 : 0));
+          mixed(next.groups[g] + (group.ordered ? static_cast<std::uint64_t>(i) + 1 : 0));
     }
     for (int i = 0; i < group.load_count; ++i) {
       const auto& load = structure.loads[static_cast<std::size_t>(group.first_load + i)];
       link_sees[static_cast<std::size_t>(load.link)] +=
-          mix(next.groups[g] + mix(static_cast<std::uint64_t>(load.load)));
+          mixed(next.groups[g] + mixed(static_cast<std::uint64_t>(load.load)));
     }
   }
   for (std::size_t r = 0; r < next.ranks.size(); ++r) {
-    next.ranks[r] = mix(old.ranks[r] ^ mix(rank_sees[r]));
+    next.ranks[r] = mixed(old.ranks[r] ^ mixed(rank_sees[r]));
   }
   for (std::size_t l = 0; l < next.links.size(); ++l) {
-    next.links[l] = mix(old.links[l] ^ mix(link_sees[l]));
+    next.links[l] = mixed(old.links[l] ^ mixed(link_sees[l]));
   }
   return next;
 }
@@ -204,7 +198,7 @@ Partition fold(const FoldingStructure& structure) {
   Colouring colouring{structure.rank_colours, {}, structure.link_colours};
   colouring.groups.reserve(structure.groups.size());
   for (const auto& group : structure.groups) {
-    colouring.groups.push_back(mix(group.colour * 2 + (group.ordered ? 1 : 0)));
+    colouring.groups.push_back(mixed(group.colour * 2 + (group.ordered ? 1 : 0)));
   }
   Partition partition = numbered(colouring);
   while (true) {

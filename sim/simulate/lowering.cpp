@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "sim/core/counter_bits.hpp"
 #include "sim/simulate/encounters.hpp"
 #include "sim/simulate/operation_pricer.hpp"
 #include "sim/simulate/overlap_marks.hpp"
@@ -69,7 +70,7 @@ void append(FoldingStructure& together, const FoldingStructure& job, std::size_t
   const int first_rank = static_cast<int>(together.rank_colours.size());
   const int first_member = static_cast<int>(together.members.size());
   const int first_load = static_cast<int>(together.loads.size());
-  const std::uint64_t own = static_cast<std::uint64_t>(number) * 0x9e3779b97f4a7c15ULL;
+  const std::uint64_t own = static_cast<std::uint64_t>(number) * kCounterGamma;
   for (const std::uint64_t colour : job.rank_colours) together.rank_colours.push_back(colour + own);
   for (const int member : job.members) together.members.push_back(first_rank + member);
   together.loads.insert(together.loads.end(), job.loads.begin(), job.loads.end());
@@ -455,11 +456,7 @@ class Lowering {
 
   static int sensitivity(const TemplateOperation& operation) {
     if (HostCost::prices(operation.operation)) return kNoIndex;
-    if (std::holds_alternative<Gemm>(operation.operation) ||
-        std::holds_alternative<GroupedGemm>(operation.operation) ||
-        std::holds_alternative<Attention>(operation.operation)) {
-      return kComputeBound;
-    }
+    if (is_multiplication(operation.operation)) return kComputeBound;
     const bool memory = std::holds_alternative<Kernel>(operation.operation) ||
                         std::holds_alternative<Routing>(operation.operation);
     return memory ? kMemoryBound : kNoIndex;
