@@ -161,6 +161,7 @@ std::vector<Step> ActivationOffload::coming_up(const std::vector<Step>& steps, i
   struct Arrival {
     int layer;
     std::size_t needed;
+    const Copies* copies;
   };
   std::vector<Arrival> arrivals;  // in the order of need
   std::set<int> known;
@@ -171,14 +172,16 @@ std::vector<Step> ActivationOffload::coming_up(const std::vector<Step>& steps, i
                                      [&](const TemplateOperation& operation) {
                                        return touches(operation, steps[s].layer, layer, true);
                                      });
-      if (needs && known.insert(layer).second) arrivals.push_back({layer, s});
+      if (needs && known.insert(layer).second) {
+        arrivals.push_back({layer, s, &copies(saved_.at(layer))});
+      }
     }
   }
   std::vector<Step> result;
   for (std::size_t s = 0; s < steps.size(); ++s) {
     std::vector<PortRef> awaited;
     for (std::size_t a = 0; a < arrivals.size(); ++a) {
-      const Copies& of = copies(saved_.at(arrivals[a].layer));
+      const Copies& of = *arrivals[a].copies;
       // It comes while the layer that is needed before it is at work.
       const std::size_t issued = a == 0 ? 0 : arrivals[a - 1].needed;
       if (issued == s) result.push_back({of.up, arrivals[a].layer});

@@ -63,11 +63,6 @@ int MatrixUpdate::family(const State& state, const char* name, DataType type, st
   const BufferFamily& parameter = builder_.family(builder_.parameter(state.parameter).family);
   BufferFamily made;
   made.name = std::string(name) + "." + parameter.name;
-  const auto& buffers = builder_.program().buffers;
-  const auto found = std::find_if(buffers.begin(), buffers.end(), [&](const BufferFamily& other) {
-    return other.name == made.name;
-  });
-  if (found != buffers.end()) return static_cast<int>(found - buffers.begin());
   made.category = category;
   made.type = type;
   made.rows = rows;
@@ -77,7 +72,7 @@ int MatrixUpdate::family(const State& state, const char* name, DataType type, st
   if (initial == InitialValue::kMirror) {
     made.mirrors = {{builder_.parameter(state.parameter).family}};
   }
-  return builder_.buffer(std::move(made));
+  return builder_.named_buffer(made);
 }
 
 int MatrixUpdate::scratch(const State& state, const char* name, std::int64_t rows,

@@ -86,7 +86,7 @@ void OptimizerStep::make_host_buffers(std::size_t bucket) {
   family.rows = own_elements(bucket);
   family.columns = 1;
   family.on_host = true;
-  family.row_group = shared(of) ? sharing_group(of) : -1;
+  family.row_group = shared(of) ? builder_.sharing_group(of.expert) : -1;
   const auto make = [&](const char* name, BufferCategory category, DataType type,
                         std::vector<BufferRef> mirrors) {
     family.name = name + of.name;
@@ -130,7 +130,7 @@ void OptimizerStep::make_groups(int rank) {
       group.type = buckets_[b].type;
       group.shared = shared(buckets_[b]);
       group.elements = own_elements(b);
-      make_state(group, group.shared ? sharing_group(buckets_[b]) : -1);
+      make_state(group, group.shared ? builder_.sharing_group(buckets_[b].expert) : -1);
       groups_.push_back(std::move(group));
     }
     return;

@@ -124,9 +124,6 @@ class OptimizerStep {
   BufferRef shard_gradient(std::size_t bucket) const {
     return {shards_[bucket].gradient, buckets_[bucket].layer};
   }
-  int sharing_group(const Bucket& bucket) const {
-    return bucket.expert ? builder_.reducing_group(true) : builder_.shard_group();
-  }
   // Where the optimizer is offloaded.
   BufferRef host_gradient(std::size_t bucket) const {
     return {shards_[bucket].host_gradient, buckets_[bucket].layer};

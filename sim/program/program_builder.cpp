@@ -81,6 +81,11 @@ int ProgramBuilder::buffer(BufferFamily family) {
   return static_cast<int>(program_.buffers.size()) - 1;
 }
 
+int ProgramBuilder::named_buffer(const BufferFamily& family) {
+  return find_or_add(program_.buffers, family,
+                     [](const BufferFamily& item) -> const std::string& { return item.name; });
+}
+
 int ProgramBuilder::activation(const std::string& name, DataType type, std::int64_t rows,
                                std::int64_t columns, Copies copies, Split split,
                                BufferCategory category) {
@@ -103,11 +108,13 @@ int ProgramBuilder::activation(const std::string& name, DataType type, std::int6
 }
 
 int ProgramBuilder::scalar(const std::string& name) {
-  const auto found = std::find_if(program_.buffers.begin(), program_.buffers.end(),
-                                  [&](const BufferFamily& family) { return family.name == name; });
-  if (found != program_.buffers.end()) return static_cast<int>(found - program_.buffers.begin());
-  return activation(name, DataType::kFp64, 1, 1, Copies::kScratch, Split::kNone,
-                    BufferCategory::kCommunication);
+  BufferFamily family;
+  family.name = name;
+  family.category = BufferCategory::kCommunication;
+  family.type = DataType::kFp64;
+  family.rows = 1;
+  family.columns = 1;
+  return named_buffer(family);
 }
 
 int ProgramBuilder::residual_stream(const std::string& name, DataType type, Copies copies) {

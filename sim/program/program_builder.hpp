@@ -109,6 +109,8 @@ class ProgramBuilder {
   std::string heads_axis() const;
   // The ranks whose gradients are summed: of experts, or of all else.
   int reducing_group(bool expert) { return expert ? group({"edp"}) : data_group(); }
+  // Ranks that share out a parameter's state: of experts, or of all else.
+  int sharing_group(bool expert) { return expert ? reducing_group(true) : shard_group(); }
   int port(const PortFamily& family);
 
   int buffer(BufferFamily family);
@@ -120,6 +122,8 @@ class ProgramBuilder {
                  BufferCategory category = BufferCategory::kActivation);
   // A number of a rank in fp64, used again and again; the same family for the same name.
   int scalar(const std::string& name);
+  // The family of that name; added where there is none yet.
+  int named_buffer(const BufferFamily& family);
   // The residual stream: `rows` are the whole micro-batch's or, with sequence parallelism, a share.
   int residual_stream(const std::string& name, DataType type, Copies copies);
 

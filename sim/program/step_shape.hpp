@@ -79,6 +79,8 @@ struct StepShape {
 
   // Ranks over which a gradient is reduced, of experts or of all else; whether any is.
   int reducing_ranks(bool expert) const { return expert ? edp : data_ranks; }
+  // Those that share out its state.
+  int sharing_ranks(bool expert) const { return expert ? edp : shard_ranks; }
   bool reduces_gradients() const { return data_ranks > 1 || edp > 1; }
 
   bool dropout = false;

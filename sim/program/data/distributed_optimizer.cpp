@@ -11,14 +11,6 @@ namespace headway::distributed_optimizer {
 
 namespace {
 
-// Ranks that share out the state of experts, or of all else, and their group.
-int sharing_ranks(const ProgramBuilder& builder, bool expert) {
-  return expert ? builder.shape().edp : builder.shape().shard_ranks;
-}
-int sharing_group(ProgramBuilder& builder, bool expert) {
-  return expert ? builder.reducing_group(true) : builder.shard_group();
-}
-
 int shard_buffer(ProgramBuilder& builder, const std::string& name, const Bucket& bucket,
                  BufferCategory category, DataType type, std::int64_t elements,
                  std::vector<BufferRef> mirrors) {
@@ -29,7 +21,7 @@ int shard_buffer(ProgramBuilder& builder, const std::string& name, const Bucket&
   family.rows = elements;
   family.columns = 1;
   family.mirrors = std::move(mirrors);
-  family.row_group = sharing_group(builder, bucket.expert);
+  family.row_group = builder.sharing_group(bucket.expert);
   return builder.buffer(std::move(family));
 }
 
@@ -46,7 +38,7 @@ Kernel copy(KernelKind kind, std::int64_t elements, DataType type) {
 int add(ProgramBuilder& builder, OperationList& list, const std::string& name, bool expert,
         CollectiveKind kind, DataType type, std::int64_t share, std::vector<BufferRef> reads,
         std::vector<BufferRef> writes) {
-  const int ranks = sharing_ranks(builder, expert);
+  const int ranks = builder.shape().sharing_ranks(expert);
   const bool gathers = kind == CollectiveKind::kAllGather;
   Operation operation =
       copy(gathers ? KernelKind::kCastParameters : KernelKind::kSplitSequence, share, type);
@@ -59,7 +51,7 @@ int add(ProgramBuilder& builder, OperationList& list, const std::string& name, b
   }
   const int index = list.add(name, std::move(operation), std::move(reads), std::move(writes),
                              Cause::kDataParallel);
-  if (ranks > 1) list.at(index).group = sharing_group(builder, expert);
+  if (ranks > 1) list.at(index).group = builder.sharing_group(expert);
   list.at(index).stream = builder.stream("dp");
   return index;
 }
@@ -78,7 +70,7 @@ std::vector<Bucket> buckets(const ProgramBuilder& builder, ChunkPlace place,
 BucketShard make_shard(ProgramBuilder& builder, const Bucket& bucket) {
   const StepShape& shape = builder.shape();
   BucketShard shard;
-  const std::int64_t ranks = sharing_ranks(builder, bucket.expert);
+  const std::int64_t ranks = builder.shape().sharing_ranks(bucket.expert);
   shard.elements = (bucket.elements + ranks - 1) / ranks;
   shard.gradient =
       shard_buffer(builder, "gradient_shard.", bucket, BufferCategory::kGradient, shape.gradient,

@@ -110,7 +110,7 @@ int ShardedUnits::find_or_make_form(const std::string& name, const Bucket& bucke
   });
   fresh.name = alike == 0 ? base : base + "-" + std::to_string(alike + 1);
   // Shares of rounded units are whole blocks.
-  const std::int64_t ranks = fresh.expert ? shape_.edp : shape_.shard_ranks;
+  const std::int64_t ranks = shape_.sharing_ranks(fresh.expert);
   const std::int64_t unit = rounding_ ? kRoundingBlock : 1, cut = ranks * unit;
   fresh.shard.elements = (bucket.elements + cut - 1) / cut * unit;
   fresh.shard = make_shard(fresh);
@@ -139,7 +139,7 @@ int ShardedUnits::share(const std::string& name, const Form& form, BufferCategor
   family.on_host = on_host;
   family.initial = initial;
   family.mirrors = refs(form, category == BufferCategory::kGradient);
-  family.row_group = form.expert ? builder_.reducing_group(true) : builder_.shard_group();
+  family.row_group = builder_.sharing_group(form.expert);
   return builder_.buffer(std::move(family));
 }
 

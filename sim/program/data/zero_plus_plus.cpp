@@ -20,20 +20,15 @@ int ZeroPlusPlus::node_group() {
 
 BufferRef ZeroPlusPlus::buffer(const std::string& what, const RoundedUnit& unit, DataType type,
                                std::int64_t rows, std::int64_t columns, int row_group) {
-  const std::string name = what + "." + unit.name;
-  std::vector<BufferFamily>& known = builder_.program().buffers;
-  const auto found = std::find_if(known.begin(), known.end(),
-                                  [&](const BufferFamily& family) { return family.name == name; });
-  if (found != known.end()) return {static_cast<int>(found - known.begin())};
   BufferFamily family;
-  family.name = name;
+  family.name = what + "." + unit.name;
   family.category = BufferCategory::kCommunication;
   family.type = type;
   family.rows = rows;
   family.columns = columns;
   family.per_layer = unit.per_layer;
   family.row_group = row_group;
-  return {builder_.buffer(std::move(family))};
+  return {builder_.named_buffer(family)};
 }
 
 void ZeroPlusPlus::kernel(OperationList& list, const std::string& what, const RoundedUnit& unit,
