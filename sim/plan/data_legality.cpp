@@ -143,9 +143,8 @@ class DataLegality {
               "the topology does not state the memory of its nodes' CPUs "
               "(/node/host_memory), which what is offloaded needs");
     }
-    const bool sharded =
-        kind_ == "zero3" || kind_ == "zero++" || kind_ == "fsdp" || kind_ == "hsdp";
-    const bool torch = kind_ == "fsdp" || kind_ == "hsdp";
+    const DataParallelKind kind = reading_.plan.dp_kind;
+    const bool torch = is_fsdp(kind), sharded = shards_parameters(kind);
     if (torch && offload.optimizer != offload.parameters) {
       problem("offload", kind_ + " offloads optimizer and parameters together (CPUOffloadPolicy)");
     } else if (offload.parameters && !offload.optimizer) {

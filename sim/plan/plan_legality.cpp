@@ -649,8 +649,7 @@ class Legality {
       note("shard", "dp_kind " + kind + " shards nothing");
       plan_.overlap_param_gather = false;
     }
-    const bool torch = kind == "fsdp" || kind == "hsdp";
-    const bool sharded = torch || kind == "zero3" || kind == "zero++";
+    const bool torch = is_fsdp(plan_.dp_kind), sharded = shards_parameters(plan_.dp_kind);
     if (kind == "zero2" || sharded) {
       note("overlap_param_gather",
            "dp_kind " + kind +
@@ -662,7 +661,7 @@ class Legality {
       note("overlap_grad_reduce", "dp_kind " + kind + " reduces beside the backward pass");
       plan_.overlap_grad_reduce = true;
     }
-    if (kind != "fsdp" && kind != "hsdp")
+    if (!torch)
       note("reshard_after_forward", "it is a choice of fsdp and hsdp alone");
     if (sharded) {
       for (const char* key : {"bucket", "bucket_elements"})
