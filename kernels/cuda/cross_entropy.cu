@@ -160,11 +160,6 @@ LossOperands operands_of(const Kernel& kernel, const DeviceCall& call) {
   return of;
 }
 
-dim3 row_blocks(std::int64_t rows) {
-  constexpr std::int64_t kMost = 1 << 16;
-  return {static_cast<unsigned>(std::min(rows, kMost))};
-}
-
 template <typename T>
 void over_logits(const Kernel& kernel, const DeviceCall& call) {
   const std::int64_t rows = kernel.rows, count = rows * kernel.columns;

@@ -93,11 +93,18 @@ void start(const Operation& operation, const DeviceCall& call) {
 
 std::string not_on_device(const Operation& operation) {
   if (const auto* gemm = std::get_if<Gemm>(&operation)) {
-    const bool plain = gemm->batch == 1 && gemm->runs == 1 && gemm->weights == 1;
-    return plain ? "" : "products in blocks or runs of rows are executed on CPU only";
+    const bool adds = gemm->accumulate && gemm->role != GemmRole::kWeightGradient;
+    const bool plain = gemm->batch == 1 && gemm->runs == 1 && gemm->weights == 1 && !adds;
+    return plain ? ""
+                 : "products in blocks or runs of rows, or added to what is there, are executed on "
+                   "CPU only";
   }
   if (const auto* attention = std::get_if<Attention>(&operation)) {
     return attention->document == 0 ? "" : "packed sequences are executed on CPU only";
+  }
+  const auto* host = std::get_if<HostWork>(&operation);
+  if (host != nullptr && host->kind == HostKind::kPause) {
+    return "pauses of the host are executed on CPU only";
   }
   const auto* kernel = std::get_if<Kernel>(&operation);
   if (kernel == nullptr) return "";

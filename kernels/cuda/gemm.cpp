@@ -211,10 +211,6 @@ void device_gemm(const Gemm& gemm, const DeviceCall& call) {
   const std::int64_t m = gemm.m, n = gemm.n, k = gemm.k;
   const bool weight = gemm.role == GemmRole::kWeightGradient;
   const bool forward = gemm.role == GemmRole::kForward;
-  if (gemm.runs > 1 || gemm.weights > 1 || (gemm.accumulate && !weight)) {
-    operands.refuse("products in runs, of stacked weights, or added to what is there, are not "
-                    "built for CUDA yet");
-  }
   const Operand& first = operands.read(0, forward ? m * k : m * n);
   const Operand& second = operands.read(1, weight ? m * k : n * k);
   const Operand& result = operands.write(0, forward ? m * n : weight ? n * k : m * k);

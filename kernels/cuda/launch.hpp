@@ -56,4 +56,10 @@ inline dim3 blocks_for(std::int64_t count, std::int64_t each = 1) {
       std::min(kMostBlocks, (items + std::int64_t{kThreads} - 1) / std::int64_t{kThreads}))};
 }
 
+// A block for each row, of which a block takes several where there are very many.
+inline dim3 row_blocks(std::int64_t rows) {
+  constexpr std::int64_t kMost = 1 << 16;
+  return {static_cast<unsigned>(std::min(rows, kMost))};
+}
+
 }  // namespace headway

@@ -109,11 +109,6 @@ struct BiasGradient {
   }
 };
 
-dim3 row_blocks(std::int64_t rows) {
-  constexpr std::int64_t kMost = 1 << 16;
-  return {static_cast<unsigned>(std::min(rows, kMost))};
-}
-
 template <typename T>
 void forward(NormOperands of, const DeviceCall& call) {
   const bool by_fours = wide(of.columns, {of.x, of.weight, of.bias, of.y});

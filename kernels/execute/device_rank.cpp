@@ -11,10 +11,6 @@
 namespace headway {
 namespace {
 
-const Kernel* kernel_of(const PlannedOperation& planned) {
-  return std::get_if<Kernel>(&planned.operation->operation);
-}
-
 bool stops_host(const TemplateOperation& operation) {
   const auto* host = std::get_if<HostWork>(&operation.operation);
   return operation.host_waits || (host != nullptr && host->kind == HostKind::kSynchronise);
@@ -127,6 +123,7 @@ void DeviceRank::issue_alone(int operation) {
   } else {
     const CollectiveMember member = operands(operation);
     Placement placement = placement_of(*plan_.program, rank_, what, step_, options_);
+    count_update(what, updates_, placement);
     const std::vector<std::int64_t> tokens = choosing_tokens(what, placement);
     std::vector<std::int32_t> recorded;
     if (!tokens.empty() && options_.routing != nullptr) {
@@ -197,7 +194,7 @@ void DeviceRank::note(NoteKind kind, int allocation, int operation) {
   const Operand operand = memory_->operand(allocation);
   const auto bytes = static_cast<std::size_t>(size_of(operand.type, operand.elements()).count);
   if (notes_used_ == notes_.size() || notes_[notes_used_].bytes < bytes) {
-    Note made{kind, 0, -1, operand.type, 0, PinnedMemory(bytes), bytes};
+    Note made{kind, 0, -1, operand.type, 0, 1.0, PinnedMemory(bytes), bytes};
     if (notes_used_ == notes_.size()) {
       notes_.push_back(std::move(made));
     } else {
@@ -222,7 +219,7 @@ void DeviceRank::note_before(int operation) {
     note(NoteKind::kNorm, what.reads.front(), operation);
   }
   if (!options_.checked) return;
-  const auto [first, last] = gradients_read(what);
+  const auto [first, last] = gradients_read(*plan_.program, what);
   for (std::size_t i = first; i < last; ++i) {
     if (noted_gradients_.insert(what.reads[i]).second) {
       note(NoteKind::kGradient, what.reads[i], operation);
@@ -235,6 +232,7 @@ void DeviceRank::note_after(int operation) {
   const Kernel* kernel = kernel_of(what);
   if (kernel != nullptr && kernel->kind == KernelKind::kLossSum) {
     note(NoteKind::kLoss, what.reads.front(), operation);
+    notes_[notes_used_ - 1].scale = kernel->scale;
     loss_total_ = what.writes.front();
   }
   if (!options_.checked) return;
@@ -254,7 +252,7 @@ RankNumbers DeviceRank::numbers() const {
     std::vector<double> values = numbers_of(note.copy.data(), note.type, note.count);
     switch (note.kind) {
       case NoteKind::kLoss:
-        for (const double loss : values) numbers.losses[note.micro_batch] += loss;
+        for (const double loss : values) numbers.losses[note.micro_batch] += note.scale * loss;
         break;
       case NoteKind::kNorm:
         numbers.norm = std::sqrt(values.front());

@@ -3,6 +3,7 @@
 // order and read when the step has ended.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -67,6 +68,7 @@ class DeviceRank {
     int allocation = 0, micro_batch = -1;
     DataType type = DataType::kFp32;
     std::int64_t count = 0;
+    double scale = 1;  // of a loss
     PinnedMemory copy;
     std::size_t bytes = 0;
   };
@@ -93,7 +95,8 @@ class DeviceRank {
   std::vector<Note> notes_;  // the same in every step, so that their memory is kept
   std::size_t notes_used_ = 0;
   std::set<int> noted_gradients_;
-  int loss_total_ = -1;  // the allocation that the Program sums losses in
+  std::map<int, int> updates_;  // count_update()
+  int loss_total_ = -1;         // the allocation that the Program sums losses in
 };
 
 }  // namespace headway

@@ -31,18 +31,9 @@ DeviceRankMemory::DeviceRankMemory(const ExecutionPlan& plan, int rank, std::uin
       limit_(limit),
       poisoned_(poisoned),
       blocks_(rank_plan_.allocations.size()),
-      users_(rank_plan_.allocations.size()),
       delivered_(plan.program->buffers.size()) {
   for (const PlannedOperation& planned : rank_plan_.operations) {
     const TemplateOperation& operation = *planned.operation;
-    for (const auto* list : {&planned.reads, &planned.writes}) {
-      for (const int allocation : *list) {
-        auto& streams = users_[static_cast<std::size_t>(allocation)];
-        if (std::find(streams.begin(), streams.end(), operation.stream) == streams.end()) {
-          streams.push_back(operation.stream);
-        }
-      }
-    }
     if (!std::holds_alternative<HostWork>(operation.operation)) continue;
     for (const BufferRef& write : operation.writes) {
       delivered_[static_cast<std::size_t>(write.family)] = true;

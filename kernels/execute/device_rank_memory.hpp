@@ -71,8 +71,7 @@ class DeviceRankMemory {
   bool poisoned_;
   std::int64_t step_ = 0;
   std::vector<Block> blocks_;
-  std::vector<std::vector<int>> users_;  // by allocation: the streams that use it
-  std::vector<bool> delivered_;          // by family: its data come with a HostWork
+  std::vector<bool> delivered_;  // by family: its data come with a HostWork
   std::multimap<std::pair<int, std::size_t>, std::unique_ptr<Memory>> free_;  // by stream and size
 };
 

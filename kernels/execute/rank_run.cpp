@@ -12,10 +12,6 @@
 namespace headway {
 namespace {
 
-const Kernel* kernel_of(const PlannedOperation& planned) {
-  return std::get_if<Kernel>(&planned.operation->operation);
-}
-
 // The routing by which tokens choose their experts.
 const Routing* choosing(const PlannedOperation& planned) {
   const auto* routing = std::get_if<Routing>(&planned.operation->operation);
@@ -24,9 +20,23 @@ const Routing* choosing(const PlannedOperation& planned) {
 
 }  // namespace
 
-std::pair<std::size_t, std::size_t> gradients_read(const PlannedOperation& planned) {
+const Kernel* kernel_of(const PlannedOperation& planned) {
+  return std::get_if<Kernel>(&planned.operation->operation);
+}
+
+void count_update(const PlannedOperation& planned, std::map<int, int>& updates,
+                  Placement& placement) {
+  const Kernel* kernel = kernel_of(planned);
+  if (kernel != nullptr && kernel->kind == KernelKind::kAdam && planned.micro_batch >= 0) {
+    placement.step = ++updates[planned.writes.front()];
+  }
+}
+
+std::pair<std::size_t, std::size_t> gradients_read(const Program& program,
+                                                   const PlannedOperation& planned) {
   const Kernel* kernel = kernel_of(planned);
   if (kernel == nullptr) return {0, 0};
+  if (planned.micro_batch >= 0 && planned.micro_batch + 1 < program.micro_batches) return {0, 0};
   const std::size_t reads = planned.reads.size(), writes = planned.writes.size();
   switch (kernel->kind) {
     case KernelKind::kSquaredNorm:
@@ -151,11 +161,7 @@ CollectiveMember RankRun::operands(int operation) const {
 
 void RankRun::compute(const PlannedOperation& planned, const CollectiveMember& own) {
   Placement placement = placement_of(*plan_.program, rank_, planned, step_, options_);
-  // Where every micro-batch has an update of its own.
-  const Kernel* kernel = kernel_of(planned);
-  if (kernel != nullptr && kernel->kind == KernelKind::kAdam && planned.micro_batch >= 0) {
-    placement.step = ++updates_[planned.writes.front()];
-  }
+  count_update(planned, updates_, placement);
   const Routing* routing = choosing(planned);
   const std::vector<std::int64_t> tokens = choosing_tokens(planned, placement);
   std::vector<std::int32_t> recorded;
@@ -228,9 +234,7 @@ void RankRun::note_before(const PlannedOperation& planned) {
     numbers_.norm = std::sqrt(memory_.values(planned.reads.front()).front());
   }
   if (!options_.checked) return;
-  // Where every micro-batch has an update of its own, the last one's is the step's.
-  if (planned.micro_batch >= 0 && planned.micro_batch + 1 < plan_.program->micro_batches) return;
-  const auto [first, last] = gradients_read(planned);
+  const auto [first, last] = gradients_read(*plan_.program, planned);
   for (std::size_t i = first; i < last; ++i) {
     const int allocation = planned.reads[i];
     if (!numbers_.gradients.contains(allocation)) {

@@ -83,13 +83,21 @@ class RankRun {
   std::vector<int> released_;  // uses of allocations that have ended
   RankNumbers numbers_;
   RoutingRecord routing_;
-  std::map<int, int> updates_;  // of what each update writes first, in all steps
-  int loss_total_ = -1;  // the allocation that the Program sums losses in
+  std::map<int, int> updates_;  // count_update()
+  int loss_total_ = -1;         // the allocation that the Program sums losses in
 };
 
+// The kernel of an operation that is one, else nullptr.
+const Kernel* kernel_of(const PlannedOperation& planned);
 // The positions in an operation's reads of whole, reduced gradients: what the optimizer's kernels
-// read. Empty for all other operations.
-std::pair<std::size_t, std::size_t> gradients_read(const PlannedOperation& planned);
+// read. Empty for all other operations, and, where every micro-batch has an update of its own, for
+// all but the last one's, which is the step's.
+std::pair<std::size_t, std::size_t> gradients_read(const Program& program,
+                                                   const PlannedOperation& planned);
+// Where every micro-batch has an update of its own, AdamW's step is the number of its updates.
+// `updates`: of what each update writes first, in all steps.
+void count_update(const PlannedOperation& planned, std::map<int, int>& updates,
+                  Placement& placement);
 // How many of an operation's writes are parameters, or masters, that it has updated.
 std::size_t parameters_written(const PlannedOperation& planned);
 // A kernel over rows that depend on the routing works on all there is room for.

@@ -5,6 +5,7 @@
 #include "kernels/microbenchmarks/channel_copy.hpp"
 #include "kernels/microbenchmarks/device_points.hpp"
 #include "kernels/microbenchmarks/operation_operands.hpp"
+#include "kernels/microbenchmarks/sample_statistics.hpp"
 
 namespace headway {
 namespace {
@@ -13,10 +14,6 @@ constexpr int kLaunches = 1000;
 
 // A kernel of one block that copies nothing.
 void empty(DeviceStream& stream) { copy_by_channels(nullptr, nullptr, 0, 1, 0, stream.get()); }
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // The host's time to enqueue `call`, on a stream that does not wait for it.
 MeasuredPoint host_time(const std::string& name, const DeviceSampling::Call& call,

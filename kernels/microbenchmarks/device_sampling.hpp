@@ -34,7 +34,6 @@ class DeviceSampling {
   DeviceStream& stream() { return stream_; }
   GemmLibrary& library() { return library_; }
   // Bytes of the last-level cache.
-  std::int64_t cache_bytes() const { return cache_bytes_; }
 
  private:
   double time_of(const Call& call, int calls);
